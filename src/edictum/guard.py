@@ -84,6 +84,7 @@ from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
+from edictum.execution.forks import protect
 from edictum.execution.threads import MAX_ABANDONED
 from edictum.explanation import Explanation
 from edictum.outcomes import (
@@ -240,6 +241,7 @@ class Edictum(OlderGuard):
         language: Language,
     ) -> None:
         self._lock = threading.Lock()
+        protect(self)
         self._watches: list[Watch] = []
         self._logged: set[str] = set()  # warnings about tools
         self._session_id = wiring.clock.new_id()

@@ -483,6 +483,28 @@ def test_what_a_plain_agent_left_in_the_cache_does_not_answer_a_governed_one(
     assert SECRET not in str(models[1]._seen)
 
 
+@pytest.mark.parametrize("native", [True, False], ids=["native", "as text"])
+def test_the_cache_does_not_answer_governed_tools_once_the_hooks_are_cleared(native: bool) -> None:
+    ran: list[str] = []
+
+    @tool("look")
+    def look(key: str) -> str:
+        """Look something up."""
+        ran.append(key)
+        return f"value of {key}"
+
+    models = [
+        ScriptedModel([[ScriptedCall("look", {"key": "forbidden"}, "c")]], native) for _ in range(2)
+    ]
+    guard = Edictum(contracts=[no_forbidden])
+    plain, governed = agent_with([look], models[0], "plain"), agent_with([look], models[1], "other")
+    CrewAIAdapter(guard).wrap_tools(governed)
+    clear_before_tool_call_hooks()
+    tasks = [Task(description="d", expected_output="e", agent=it) for it in (plain, governed)]
+    Crew(agents=[plain, governed], tasks=tasks, verbose=False, cache=True).kickoff()
+    assert (ran, list_actions(guard)) == (["forbidden"], ["call_denied"])
+
+
 def test_an_agent_that_is_not_governed_keeps_its_cache() -> None:
     lookup = Lookup(ran=[])
     run = Run(

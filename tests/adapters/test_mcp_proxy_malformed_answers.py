@@ -178,7 +178,10 @@ async def test_a_refusal_without_an_answer_keeps_its_status_and_headers_and_no_b
     status: int, kind: str
 ) -> None:
     read = await through_gateway(
-        (status, kind, f"Traceback: {SECRET}".encode()), CALL, "www-authenticate: Bearer"
+        (status, kind, f"Traceback: {SECRET}".encode()),
+        CALL,
+        "www-authenticate: Bearer",
+        f"x-result: {SECRET}",
     )
     assert (read.status, read.body, read.headers) == (status, "", {b"www-authenticate": b"Bearer"})
     assert read.ending == "call_failed"

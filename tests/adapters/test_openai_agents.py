@@ -343,6 +343,20 @@ def test_the_filter_of_a_handoff_is_for_those_that_happen() -> None:
         assert read == {} if allowed else read["c1"].startswith("DENIED: ")
 
 
+def test_the_filter_of_a_run_is_for_handoffs_that_happen() -> None:
+    for allowed in (0, 1):
+        guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": allowed}))
+        second = Agent(name="second", model=model())
+        first = Agent(
+            name="first",
+            model=model([ScriptedCall("transfer_to_second", {}, "c1")]),
+            handoffs=[second],
+        )
+        play(OpenAIAgentsAdapter(guard).govern(first), handoff_input_filter=remove_all_tools)
+        read = dict(outputs(second.model if allowed else first.model))
+        assert read == {} if allowed else read["c1"].startswith("DENIED: ")
+
+
 def test_a_clone_that_is_denied_a_handoff_goes_on_itself() -> None:
     guard = Edictum(limits=OperationLimits(max_calls_per_tool={"transfer_to_second": 0}))
     first = OpenAIAgentsAdapter(guard).govern(

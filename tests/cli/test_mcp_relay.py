@@ -263,11 +263,17 @@ def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
         (b'{"id":"a","result":[[', "a"),
         (b'{"result":[[,"jsonrpc":"2.0","id":7}\n', 7),
         (b'{"result":{"id":7}}\n', None),
-        (b'{"result":{"id":7},"id":8,"x":1}\n', None),
+        (b'{"result":{"id":7},"id":8,"x":1}\n', 8),
+        (b'{"result":' + b"[" * 5000 + b"]" * 5000 + b',"id":8,"x":1}', 8),
+        (b'{"x":"\\"id\\":7, \xff","id":"b","result":[', "b"),
+        (b'{"id":7,"x":1,"id":8,"result":[', None),
+        (b'{"x":"\\"id\\":7,', None),
+        (b'{"id":[7],"x":', None),
+        (b'[{"id":7},', None),
         (b"hello", None),
     ],
 )
-def test_the_id_of_what_could_not_be_read_is_known_at_its_ends(line: bytes, found: Any) -> None:
+def test_the_id_of_what_could_not_be_read_is_found(line: bytes, found: Any) -> None:
     assert find_unread_id(line) == found
 
 

@@ -12,6 +12,7 @@ import pytest
 from turns import Bench, ask_first, new_guard, new_state
 
 from edictum import InMemoryApprovalBackend
+from edictum.core._records import replace
 from edictum.core.limits import Grant, Reservation
 from edictum.harness import BoundedToolExecutor, ToolSpec, TurnBudget, TurnState, tool
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
@@ -196,3 +197,21 @@ async def test_a_window_belongs_to_the_session_not_to_the_one_above() -> None:
     assert PAID == [7, 7]
     assert isinstance(outcome, ToolDenied)
     assert guard.session("above").snapshot().per_tool.keys() == {"pay"}
+
+
+async def test_a_grant_that_came_after_its_lease_is_not_run() -> None:
+    """The place in the window may be another call's; it is given back."""
+
+    class Late(MemoryLedger):
+        is_late = True
+
+        def reserve(self, reservation: Reservation) -> Grant:
+            return replace(super().reserve(reservation), is_late=self.is_late)
+
+    ledger = Late()
+    bench = Bench(payment(7), ToolSpec(name="find"), guard=new_guard(backend=ledger))
+    late = await bench.call("pay", {"order": 7})
+    assert isinstance(late, ToolDenied)
+    assert (late.reason, PAID) == ("policy_error", [])
+    ledger.is_late = False
+    assert isinstance(await bench.call("pay", {"order": 7}), ToolExecutionResult)

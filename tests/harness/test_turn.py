@@ -351,3 +351,26 @@ async def test_a_cancelled_turn_leaves_nothing_running() -> None:
     with pytest.raises(asyncio.CancelledError):
         await turn
     assert guard.session("s").in_flight == 0
+
+
+async def test_a_reply_with_too_many_calls_is_left_when_the_budget_is_used_up() -> None:
+    """Fail if each of them is answered: that would take longer than the turn may."""
+    model = Script(calls(*[("search", {"query": str(it)}) for it in range(5_000)]), "done")
+    guard = new_guard()
+    budget = TurnBudget.create(60, max_steps=2, max_tool_calls=10)
+    result = await run_turn(model, USER, [search], guard, budget)
+    assert [type(it) for it in result.outcomes[9:11]] == [ToolExecutionResult, ToolDenied]
+    assert (len(result.outcomes), guard.session().executions) == (1_000, 10)
+    assert_answered(result.messages)
+    assert any(
+        "4000 of 5000 calls in one reply were left out" in it for it in notes(result.messages)
+    )
+
+
+async def test_a_reply_with_many_calls_is_run_as_far_as_the_budget_goes() -> None:
+    model = Script(calls(*[("search", {"query": str(it)}) for it in range(2_500)]), "done")
+    budget = TurnBudget.create(600, max_steps=2, max_tool_calls=2_500)
+    result = await run_turn(model, USER, [search], new_guard(), budget)
+    assert {type(it) for it in result.outcomes} == {ToolExecutionResult}
+    assert len(result.outcomes) == 2_500
+    assert_answered(result.messages)

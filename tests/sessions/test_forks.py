@@ -168,6 +168,52 @@ def test_other_locks_are_free_in_the_child(kind: str, tmp_path: Path) -> None:
     assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.parametrize(
+    "kind", ["guard", "tickets", "budget", "replay", "state", "artifacts", "approvals", "terminal"]
+)
+def test_what_a_call_uses_beside_the_stores_is_free_in_the_child(kind: str) -> None:
+    said = run_forking(
+        """
+        import asyncio, io
+        from edictum import InMemoryApprovalBackend, LocalApprovalBackend
+        from edictum.harness import ArtifactStore, ToolSpec, TurnState
+        from edictum.runtime.ticket import TicketTable
+        guard, tickets, state, artifacts = Edictum(), TicketTable(), TurnState(), ArtifactStore()
+        approvals, write = InMemoryApprovalBackend(), ToolSpec(name="t", side_effect="write")
+        terminal = LocalApprovalBackend(stdin=io.StringIO("yes\\n"), stdout=io.StringIO())
+        def ask():
+            request = asyncio.run(terminal.request_approval("t", {}, "?"))
+            return asyncio.run(terminal.wait_for_decision(request.approval_id, timeout=30)).approved
+        owner, use = {
+            "guard": (guard, lambda: guard.set_principal(None)),
+            "tickets": (tickets, lambda: tickets.take("c")),
+            "budget": (state.budget, lambda: (state.budget.pause(), state.budget.resume())[0]),
+            "replay": (state.replay, lambda: state.replay.record_write(write, {})),
+            "state": (state, lambda: state.complete_trace("c")),
+            "artifacts": (artifacts, lambda: artifacts.store("s", "text", "t").tool_name),
+            "approvals": (approvals, lambda: approvals.pending),
+            "terminal": (terminal, ask),
+        }[sys.argv[1]]
+        lock = owner._turn if owner is terminal else owner._lock
+        gate = Gate(until_fork=owner is not terminal)  # a question stays open
+        gate.armed = True
+        def hold():
+            with lock:
+                gate.wait()
+        busy = threading.Thread(target=hold)
+        busy.start()
+        gate.inside.wait()
+        child = in_child(use)
+        gate.opened.set()
+        busy.join()
+        print(json.dumps([child, child == use()]))
+        """,
+        kind,
+    )
+    assert said[0] != "hung"
+    assert said[1]
+
+
 def test_a_child_does_not_keep_the_lock_of_a_parent_that_dies_with_it(tmp_path: Path) -> None:
     """The kernel drops a file's lock with the last process that has it open: the child must not be
     one of them.

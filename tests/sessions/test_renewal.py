@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -195,6 +196,7 @@ async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> No
 def leases_after(reservation: Reservation, answer: Any) -> tuple[Renewals, CallLeases]:
     renewals = Renewals(MemoryLedger(), 60.0)
     leases = CallLeases(renewals)
+    leases.mark_sent(reservation)
     leases.take_answer(reservation, answer)
     return renewals, leases
 
@@ -204,7 +206,7 @@ def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
     renewals, leases = leases_after(reservation, Grant(True, Counters()))
     assert [held.settling for held in renewals._held] == [False]
     settlement = Settlement("s", "a", (), (), "success")
-    leases.mark_settling(settlement)
+    leases.mark_sent(settlement)
     # it is renewed still, and its loss is not reported
     assert [held.settling for held in renewals._held] == [True]
     leases.take_answer(settlement, Counters())
@@ -264,6 +266,45 @@ async def test_a_renewal_that_fails_is_tried_again(caplog: pytest.LogCaptureFixt
     assert await guard.run("work", {}, body) == 1
     assert ledger.asked > 1
     assert "away for a moment" in caplog.text
+
+
+class LateAnswers(MemoryLedger):
+    """Answers the first reservation after its lease, as when its caller's event loop is blocked."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__(lease_s=0.2)
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    async def reserve(self, reservation: Reservation) -> Grant:  # type: ignore[override]  # async
+        grant = super().reserve(reservation)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            time.sleep(0.25)
+            meanwhile()
+        return grant
+
+
+@pytest.mark.parametrize("make_call", [dispatched, dispatched_sync, by_ticket, by_ticket_sync])
+async def test_a_grant_that_comes_after_its_lease_is_not_run(
+    make_call: Callable[[Edictum], Awaitable[Any]],
+) -> None:
+    """Another call has its slot by then: one execution is allowed, and one is made."""
+    others: list[Any] = []
+    ledger = LateAnswers(lambda: others.append(guard.dispatch_sync("work", {}, lambda: 2)))
+    guard = Edictum(tools=READ, backend=ledger, limits=OperationLimits(max_tool_calls=1))
+    late = await make_call(guard)
+    assert [type(late), type(others[0])] == [ToolDenied, ToolExecutionResult]
+    assert (late.reason, "after the lease" in late.details) == ("policy_error", True)
+    assert (guard.session().executions, guard.session().in_flight) == (1, 0)
+
+
+async def test_slots_of_a_late_grant_are_given_back() -> None:
+    """The answer was late and its lease, on the clock of the store, is not over."""
+    ledger = LateAnswers(lambda: None)
+    ledger._clock = lambda: 0.0
+    guard = make_guard(ledger)
+    assert isinstance(await guard.dispatch("work", {}, lambda: 1), ToolDenied)
+    assert (guard.session().executions, guard.session().in_flight) == (0, 0)
 
 
 async def test_without_a_lease_nothing_is_renewed() -> None:

@@ -99,6 +99,57 @@ def test_a_renewed_lease_keeps_its_session(url: str, opened: Any) -> None:
     assert not book.reserve("b", bounds, sid=used, parents=(f"{used} above",)).granted
 
 
+# --- Child sessions, seen by another process --------------------------------------------------------
+
+
+def test_a_child_that_is_used_is_found_elsewhere(shared_url: str, opened: Any) -> None:
+    """Fail if only its first use says where a child is kept."""
+    child, root = unique("child"), unique("root")
+    between, rate = f"{child} above", (limit_rate(Metric.EXECUTIONS, 100, 60),)
+    book = Book(opened(shared_url, ttl_s=TTL_S))
+    for number in range(12):
+        assert book.run(str(number), bounds=rate, sid=child, parents=(between, root))
+        time.sleep(TTL_S / 3)
+    elsewhere = Book(opened(shared_url, ttl_s=TTL_S))
+    assert [elsewhere.totals(it)[1] for it in (child, between, root)] == [12, 12, 12]
+
+
+@pytest.mark.parametrize("lease_s", [0.5, 100.0, None])
+def test_a_child_with_a_call_in_flight_is_found_elsewhere(
+    shared_url: str, opened: Any, lease_s: float | None
+) -> None:
+    child, root = unique("busy child"), unique("root")
+    book = Book(opened(shared_url, ttl_s=TTL_S))
+    assert book.reserve("a", sid=child, lease_s=lease_s, parents=(root,)).granted
+    for _ in range(6):
+        time.sleep(TTL_S / 2)
+        if lease_s == 0.5:  # renewed
+            assert book.renew("a", 100, sid=child)
+    elsewhere = Book(opened(shared_url, ttl_s=TTL_S))
+    assert [elsewhere.totals(it)[-1] for it in (child, root)] == [1, 1]
+    assert elsewhere.reserve("b", sid=child, lease_s=1).counters.in_flight == 2
+
+
+def test_a_child_is_found_elsewhere_while_a_window_looks_back(shared_url: str, opened: Any) -> None:
+    child, rate = unique("rated child"), (limit_rate(Metric.EXECUTIONS, 1, 60),)
+    book = Book(opened(shared_url, ttl_s=TTL_S))
+    assert book.run("a", bounds=rate, sid=child, parents=(unique("root"),))
+    time.sleep(TTL_S * 3)
+    assert Book(opened(shared_url, ttl_s=TTL_S)).totals(child)[1] == 1
+
+
+def test_what_says_where_a_child_is_kept_is_forgotten(valkey_url: str, opened: Any) -> None:
+    import redis
+
+    child = unique("short child")
+    book = Book(opened(valkey_url, ttl_s=TTL_S))
+    assert book.run("a", sid=child, parents=(unique("root"),), lease_s=0.5)
+    client = redis.Redis.from_url(valkey_url.replace("valkey", "redis", 1))
+    assert client.keys(f"*h:{child}")
+    time.sleep(TTL_S * 2.5)
+    assert not client.keys(f"*h:{child}")
+
+
 def test_a_look_does_not_keep_a_session(tmp_path: Path) -> None:
     now = [1_000.0]
     for ledger in (

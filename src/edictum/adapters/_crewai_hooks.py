@@ -5,13 +5,16 @@ native tool call, the id is a local variable of the hooks' caller. Where it is n
 model wrote as text, another CrewAI), nothing is noted and the guard makes an id.
 
 What CrewAI's cache of results answers reaches neither the tool nor the guard in it. The cache is
-read right after the hooks, in the same context: it has nothing for a call that is governed.
+read right after the hooks, in the same context: it has nothing for a call that is governed. Once
+the hooks are cleared it cannot be told which agent calls: it has nothing for the names of governed
+tools.
 """
 
 from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
+from importlib import import_module
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,7 @@ FUNCTIONS = ("func", "_run", "_arun")  # where a tool of CrewAI keeps what it do
 HOOK_RUNNER, ID_VARIABLE = "run_before_tool_call_hooks", "call_id"
 # Whether the call that CrewAI is about to make in this context is governed.
 IS_GOVERNED: ContextVar[bool] = ContextVar("edictum_crewai_governed", default=False)
+GOVERNED_NAMES: set[str] = set()  # of tools, as models know them
 
 
 def govern_for_owner(context: Any) -> bool | None:
@@ -33,6 +37,9 @@ def govern_for_owner(context: Any) -> bool | None:
     functions = [function for tool in tools for function in get_functions(tool)]
     owners = (context.agent, context.crew, *functions)
     return govern_next(context, [mark for owner in owners for mark in get_marks(owner)])
+
+
+vars(govern_for_owner)["governs_next"] = True
 
 
 def govern_next(context: Any, marks: list[Any]) -> bool | None:
@@ -52,6 +59,12 @@ def govern_next(context: Any, marks: list[Any]) -> bool | None:
         tool_name = getattr(context, "tool_name", None)
         logger.exception("the tool %r could not be governed, its call is blocked", tool_name)
         return False
+
+
+def _has_hooks() -> bool:
+    """Return whether a hook of ours has been told about the call that is being made."""
+    hooks = import_module("crewai.hooks").get_before_tool_call_hooks()
+    return any(hasattr(hook, "governs_next") for hook in hooks)
 
 
 def get_functions(tool: Any) -> list[Any]:
@@ -79,18 +92,19 @@ def _bypass_cache(context: Any, governed: bool) -> None:
     IS_GOVERNED.set(governed)
     cache = getattr(getattr(context.agent, "tools_handler", None), "cache", None)
     if cache is not None:
-        _hide_from_governed_calls(type(cache))
+        hide_from_governed_calls(type(cache))
 
 
-def _hide_from_governed_calls(kind: Any) -> None:
+def hide_from_governed_calls(kind: Any) -> None:
     """Make the caches of this class find nothing for governed calls."""
     read = kind.read
     if hasattr(read, "heeds_guard"):
         return
 
     @functools.wraps(read)
-    def read_unless_hidden(self: Any, *args: Any, **named: Any) -> Any:
-        return None if IS_GOVERNED.get() else read(self, *args, **named)
+    def read_unless_hidden(self: Any, tool: str, input: str) -> Any:
+        is_hidden = IS_GOVERNED.get() if _has_hooks() else tool in GOVERNED_NAMES
+        return None if is_hidden else read(self, tool, input)
 
     vars(read_unless_hidden)["heeds_guard"] = True
     kind.read = read_unless_hidden

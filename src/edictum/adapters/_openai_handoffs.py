@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from inspect import currentframe
 from typing import TYPE_CHECKING, Any
 
 from edictum.adapters._reply import OnWarn
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
 def get_governors(item: Any) -> tuple[Any, ...]:
     """Return the adapters that govern an agent, a tool or a handoff."""
     return getattr(item, "governors", ())
+
+
+def _get_filter(handoff: Any) -> Any:
+    """Return the handoff's own filter; for a denial one that keeps all, in place of the run's.
+
+    The SDK asks a handoff for its filter once it has been invoked, and takes the one of the
+    RunConfig when there is none. It passes that to no handoff, agent or context; but it is a local
+    variable of the function that asks, as is the agent that follows.
+    """
+    own, frame = vars(handoff).get("input_filter"), currentframe()
+    asking = frame.f_back.f_locals if frame is not None and frame.f_back is not None else {}
+    for_run = getattr(asking.get("run_config"), "handoff_input_filter", None)
+    if own is None and for_run is not None and _has_denial(asking.get("new_agent")):
+        return lambda data: data
+    return own
+
+
+def _set_filter(handoff: Any, value: Any) -> None:
+    vars(handoff)["input_filter"] = value
+
+
+FILTER = property(_get_filter, _set_filter)
 
 
 def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn: OnWarn) -> Any:
@@ -49,6 +72,9 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
         agent.denial = reply.text
         return agent
 
+    kind = type(made)
+    if getattr(kind, "input_filter", None) is not FILTER:
+        made.__class__ = type("GovernedHandoff", (kind,), {"input_filter": FILTER})
     made.get_transfer_message = lambda agent: agent.denial or write_message(agent)
     if plain_filter is not None:
         made.input_filter = lambda data: data if _is_denied(data) else plain_filter(data)
@@ -60,7 +86,11 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
 def _is_denied(data: Any) -> bool:
     """Return whether a handoff was denied: a filter might hide the reason from its owner."""
     last = data.new_items[-1] if data.new_items else None
-    return getattr(getattr(last, "target_agent", None), "denial", None) is not None
+    return _has_denial(getattr(last, "target_agent", None))
+
+
+def _has_denial(agent: Any) -> bool:
+    return getattr(agent, "denial", None) is not None
 
 
 def list_parameters(tools: list[Any]) -> dict[str, Any]:

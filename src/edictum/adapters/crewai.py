@@ -18,10 +18,12 @@ from edictum.adapters._call_ids import forget_call_id, get_call_context, get_cal
 from edictum.adapters._canary import CANARY
 from edictum.adapters._crewai_hooks import (
     FUNCTIONS,
+    GOVERNED_NAMES,
     get_functions,
     get_marks,
     govern_for_owner,
     govern_next,
+    hide_from_governed_calls,
 )
 from edictum.adapters._reply import OnWarn, ToolReply
 from edictum.core.parameters import ReadLater
@@ -43,6 +45,7 @@ class CrewAIAdapter(Adapter):
         def before(context: Any) -> bool | None:
             return govern_next(context, [(self, on_postcondition_warn)])
 
+        vars(before)["governs_next"] = True
         self.load("crewai.hooks").register_before_tool_call_hook(before)
 
     def wrap_tools(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
@@ -79,14 +82,22 @@ class CrewAIAdapter(Adapter):
                     vars(tool)[name] = self._wrap(function, tool, on_warn)
             # what CrewAI's cache answers never reaches the guard
             vars(tool)["cache_function"] = lambda *_: False
+            GOVERNED_NAMES.add(self._get_name(tool))
+            cache = self.load("crewai.agents.cache.cache_handler").CacheHandler
+            hide_from_governed_calls(cache)
         return tool
+
+    def _get_name(self, tool: Any) -> str:
+        """Return the name that models know."""
+        name: str = self.load("crewai.utilities.string_utils").sanitize_tool_name(tool.name)
+        return name
 
     def _governs(self, function: Any) -> bool:
         return any(adapter is self for adapter, _ in get_marks(function))
 
     def _wrap(self, function: Callable[..., Any], tool: Any, on_warn: OnWarn) -> Callable[..., Any]:
         """Return the function as the body of a governed call, under the name that models know."""
-        name = self.load("crewai.utilities.string_utils").sanitize_tool_name(tool.name)
+        name = self._get_name(tool)
         fields = tuple(getattr(tool.args_schema, "model_fields", ()))
 
         def describe(args: Iterable[Any], named: dict[str, Any]) -> dict[str, Any]:

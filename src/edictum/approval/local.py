@@ -11,6 +11,7 @@ from typing import TextIO
 from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus, RequestKeeper
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
+from edictum.execution.forks import call_in_child
 
 YES = frozenset({"y", "yes", "approve"})
 
@@ -34,6 +35,11 @@ class LocalApprovalBackend(RequestKeeper):
         self._stdin = stdin
         self._stdout = stdout
         self._pending: dict[str, ApprovalRequest] = {}
+        self._reset()
+        call_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Start anew: in a forked child the open question and the reader are the parent's."""
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._turn = threading.Lock()
         self._reader: threading.Thread | None = None
@@ -46,16 +52,17 @@ class LocalApprovalBackend(RequestKeeper):
     ) -> ApprovalDecision:
         request = self._pending.pop(approval_id)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        if not await self._take_turn(deadline):
+        turn = self._turn
+        if not await self._take(turn, deadline):
             return ApprovalDecision(False, status=ApprovalStatus.TIMEOUT)
         try:
             return await self._ask(request, deadline)
         finally:
-            self._turn.release()
+            turn.release()
 
-    async def _take_turn(self, deadline: float | None) -> bool:
+    async def _take(self, turn: threading.Lock, deadline: float | None) -> bool:
         """Wait until no other question is on the terminal; return False when time runs out."""
-        while not self._turn.acquire(blocking=False):
+        while not turn.acquire(blocking=False):
             if deadline is not None and asyncio.get_running_loop().time() >= deadline:
                 return False
             await asyncio.sleep(0.02)

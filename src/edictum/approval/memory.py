@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus, RequestKeeper
+from edictum.execution.forks import protect
 
 Decided = bool | ApprovalDecision
 
@@ -22,6 +23,7 @@ class InMemoryApprovalBackend(RequestKeeper):
     ) -> None:
         self._answer = answer
         self._lock = threading.Lock()
+        protect(self)
         self._waiting: dict[str, tuple[ApprovalRequest, Future[ApprovalDecision]]] = {}
         self.requests: list[ApprovalRequest] = []
         self.withdrawn: list[str] = []

@@ -43,6 +43,11 @@ DROPPED_HEADERS = {
     *("content-length", "content-encoding", "accept-encoding", "last-event-id"),
     *("proxy-authorization", "proxy-connection"),
 }
+# What passes of the answer to a call, unless its status is 200, by which nothing passes.
+REFUSAL_HEADERS = {
+    *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
+    *(b"access-control-allow-origin", b"access-control-expose-headers"),
+}
 UNREADABLE_BODY = object()
 FORM_TYPE = b"application/x-www-form-urlencoded"
 BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
@@ -133,7 +138,7 @@ class Gateway:
                 got = await held.enter_async_context(opening)
                 if got.status_code != 200:
                     status.code = got.status_code
-                    status.headers = _drop_body_headers(self._keep_headers(got.headers))
+                    status.headers = _keep_refusal_headers(self._keep_headers(got.headers))
                 stream = iter_messages(got)
                 async for said in stream:
                     if is_answer(said):
@@ -273,12 +278,15 @@ async def _reply(
     await response.end()
 
 
-def _drop_body_headers(headers: Headers) -> Headers:
-    """Drop what describes a body that is not sent, and redirects around us."""
+def _keep_refusal_headers(headers: Headers) -> Headers:
+    """Return the headers that tell a client what to do, without redirects around us.
+
+    In others a result could stand that was not judged.
+    """
     return [
         (key, value)
         for key, value in headers
-        if key != b"content-type" and (key != b"location" or OWN_PATH.match(value))
+        if key in REFUSAL_HEADERS and (key != b"location" or OWN_PATH.match(value))
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -15,10 +15,11 @@ JSON_TYPE, EVENTS_TYPE = "application/json", "text/event-stream"
 INVALID_REQUEST, INTERNAL_ERROR, PARSE_ERROR, SERVER_ERROR = -32600, -32603, -32700, -32000
 # Those of event streams; str.splitlines knows more, which are ordinary characters of JSON.
 LINE_END = re.compile(rb"\r\n|\n|\r")
-SIMPLE_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*'
-FIRST_ID = rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + SIMPLE_ID + rb"[,}]"
-LAST_ID = SIMPLE_ID + rb"\}\s*\Z"
-ID_AT_AN_END = re.compile(FIRST_ID + rb"|" + LAST_ID)
+SIMPLE_ID = rb'\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*'
+ID_VALUE = re.compile(SIMPLE_ID + rb"[,}]")
+LAST_ID = re.compile(rb'"id"' + SIMPLE_ID + rb"\}\s*\Z")
+# Texts, even one without an end, and what opens and closes; no part is looked at twice.
+TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 
 
 # --- Telling messages apart -----------------------------------------------------------------------
@@ -83,11 +84,27 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def find_unread_id(line: bytes) -> Any:
-    """Return the id of a message that cannot be parsed, if it stands first or last in it."""
-    found = ID_AT_AN_END.search(line)
-    if found is None:
-        return None
-    return json.loads((found.group(1) or found.group(2)).decode(errors="replace"))
+    """Return the id of a message that cannot be parsed; None if it has none, or several.
+
+    It is a key of the outermost object, as far as the text can be followed, or stands last.
+    """
+    found = set(_iter_outer_ids(line))
+    if not found and (last := LAST_ID.search(line)) is not None:
+        found = {last.group(1)}
+    return json.loads(found.pop().decode(errors="replace")) if len(found) == 1 else None
+
+
+def _iter_outer_ids(line: bytes) -> Iterator[bytes]:
+    """Yield what stands after each key "id" of the outermost object."""
+    depth = 0
+    for token in TOKEN.finditer(line) if line.lstrip().startswith(b"{") else ():
+        text = token.group()
+        if text in b"{[":
+            depth += 1
+        elif text in b"}]":
+            depth -= 1
+        elif depth == 1 and text == b'"id"' and (value := ID_VALUE.match(line, token.end())):
+            yield value.group(1)
 
 
 async def iter_lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:

@@ -526,13 +526,15 @@ class Grant:
     """The ledger's answer: granted unless an enforced limit is full; all full limits are named.
 
     ``counters`` are those of the session, with this call; ``per_tool`` those of each tool, if the
-    reservation asks for them.
+    reservation asks for them. A driver sets ``is_late`` when the answer came after the lease that
+    it grants: the slots may be another call's by now.
     """
 
     granted: bool
     counters: Counters
     breaches: tuple[Breach, ...] = ()
     per_tool: Mapping[str, Counters] | None = None
+    is_late: bool = False
 
 
 def with_amounts(grant: Grant, amounts: Mapping[str, int]) -> Grant:

@@ -29,6 +29,7 @@ from typing import Any
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
 from edictum.errors import EdictumError, EdictumInputError
+from edictum.execution.forks import protect
 from edictum.harness.artifact_backends import ArtifactBackend, open_backend
 
 logger = logging.getLogger("edictum")
@@ -114,6 +115,7 @@ class ArtifactStore:
         self._max_session, self._max_total = max_session_bytes, max_total_bytes
         self._now = clock
         self._lock = threading.Lock()
+        protect(self)
         self.cleanup_expired()
 
     def store(

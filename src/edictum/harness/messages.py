@@ -99,11 +99,17 @@ def _to_name(given: Any) -> str:
 # --- Messages -------------------------------------------------------------------------------------
 
 
-def make_assistant_message(reply: ModelReply) -> ChatMessage:
+def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMessage:
+    """Return the message of a reply, with at most so many of its calls."""
     message: ChatMessage = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
-        message["tool_calls"] = [_write_call(call) for call in reply.tool_calls]
+        message["tool_calls"] = []
+        add_calls(message, reply.tool_calls[:most])
     return message
+
+
+def add_calls(message: ChatMessage, calls: Sequence[ToolCallRequest]) -> None:
+    message["tool_calls"] += [_write_call(call) for call in calls]
 
 
 def _write_call(call: ToolCallRequest) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 from edictum.core._records import replace
 from edictum.core.values import canonical, dumps, identity
+from edictum.execution.forks import protect
 from edictum.harness.tool_spec import ANY_RESOURCE, ToolSpec
 from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
 
@@ -98,6 +99,7 @@ class ReplayControl:
     def __init__(self, *, max_history: int = MAX_HISTORY) -> None:
         self._max_history = max_history
         self._lock = threading.Lock()
+        protect(self)
         self._slots: dict[Hashable, New] = {}
         self._versions: dict[str, int] = {}
         self._writes = 0

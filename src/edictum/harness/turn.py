@@ -33,6 +33,7 @@ from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.messages import (
     ChatMessage,
     ModelReply,
+    add_calls,
     make_assistant_message,
     make_system_message,
     make_tool_message,
@@ -51,6 +52,7 @@ logger = logging.getLogger("edictum")
 Stop = Literal["answered", "steps", "tool_calls", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)
 LOOP_ROUNDS = 3
+MAX_ANSWERED = 1_000  # calls of one reply that have an outcome each, whatever the budget
 MIN_ANSWER_S = 0.001
 MIN_LISTENER_S = 0.1  # for on_outcome, when the time for tools is over
 OnOutcome = Callable[[ToolCallRequest, ToolOutcome], Any]
@@ -246,7 +248,7 @@ class _TurnLoop:
         if isinstance(reply, Exception):
             raise _ModelFailed(reply) from reply
         self.state.add_tokens(**asdict(reply.usage))
-        self.messages.append(make_assistant_message(reply))
+        self.messages.append(make_assistant_message(reply, MAX_ANSWERED))
         return reply
 
     async def _call_model(self, tools: tuple[ToolSpec, ...]) -> ModelReply | Exception:
@@ -301,15 +303,31 @@ class _TurnLoop:
     # --- The calls --------------------------------------------------------------------------------
 
     async def _run_calls(self, calls: Sequence[ToolCallRequest]) -> None:
-        """Run the calls in waves, and add their tool messages in the order of the calls."""
+        """Run the calls in waves, and add their tool messages in the order of the calls.
+
+        The first ``MAX_ANSWERED`` have an outcome each; those behind them only while there is room
+        in the budget, as answering 100,000 calls would take longer than the turn may.
+        """
         outcomes: dict[int, ToolOutcome] = {}
-        for wave in self._list_waves(calls):
-            done = await asyncio.gather(*(self._execute(call) for call in wave))
-            outcomes |= zip(map(id, wave), done, strict=True)
+        asked, asking = len(calls), self.messages[-1]
+        for start in range(0, asked, MAX_ANSWERED):
+            if start and self._find_exhausted_budget() is not None:
+                calls = calls[:start]
+                break
+            some = calls[start : start + MAX_ANSWERED]
+            if start:
+                add_calls(asking, some)
+            for wave in self._list_waves(some):
+                done = await asyncio.gather(*(self._execute(call) for call in wave))
+                outcomes |= zip(map(id, wave), done, strict=True)
         for call in calls:
             outcome = outcomes[id(call)]
             self.messages.append(make_tool_message(call.id, outcome))
             self.outcomes.append(outcome)
+        if len(calls) < asked:
+            left_out = f"{asked - len(calls)} of {asked} calls in one reply were left out"
+            logger.warning("%s: the budget of the turn has no room for them.", left_out)
+            self._tell_model(f"{left_out}: the budget of this turn has no room for them.")
         self._add_notes(calls, outcomes.values())
 
     def _list_waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:

@@ -18,6 +18,7 @@ from operator import length_hint
 from typing import Any, Self
 
 from edictum.errors import EdictumConfigError
+from edictum.execution.forks import protect
 
 DEFAULT_CAP_S = 45.0
 RESERVE_SHARE = 0.1
@@ -44,6 +45,7 @@ class TurnBudget:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        protect(self)
         self.deadline = self.timer() + self.timeout_s  # on the timer's clock; a pause moves it
         self._tools_until = self.deadline - self.reserve_s
         self._paused_at: float | None = None

@@ -30,6 +30,7 @@ from edictum.core.decision import Failed
 from edictum.core.effects import Ran, Renew, RunTool
 from edictum.core.events import Approval
 from edictum.core.freeze import EMPTY, freeze_args
+from edictum.core.lifecycle.admission import LATE_GRANT
 from edictum.core.limits import Grant, Limit, Metric, Reservation, Settlement
 from edictum.core.policy import Policy
 from edictum.core.redaction import shorten
@@ -360,6 +361,8 @@ class TurnCall:
         return Renew(held.session_id, held.call_id, seconds + self._lease_s())
 
     def read_grant(self, grant: Grant) -> Refusal | None:
+        if grant.is_late:  # given back with the denial of this call
+            return Refusal("policy_error", LATE_GRANT, policy_error=True)
         if grant.granted:
             return None
         self.reserved = None

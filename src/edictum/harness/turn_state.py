@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edictum.core.call import check_session_id
+from edictum.execution.forks import protect
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.turn_budget import TurnBudget
 from edictum.outcomes import ToolOutcome
@@ -61,6 +62,7 @@ class TurnState:
         self.input_tokens = self.output_tokens = 0
         self.cache_read_tokens = self.cache_creation_tokens = 0
         self._lock = threading.Lock()
+        protect(self)
         self.accepting = True
         self._repairs: dict[tuple[str, str], int] = {}
         self._max_trace = max_trace

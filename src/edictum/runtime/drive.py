@@ -19,7 +19,7 @@ from edictum.core._records import record
 from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Effect, NoCapacity, Notify, Pause, Ran, RunTool, Within
-from edictum.core.limits import Counters, Grant, Settlement
+from edictum.core.limits import Counters, Grant
 from edictum.core.turn import CallInTurn
 from edictum.execution.body import (
     NOT_AWAITABLE,
@@ -89,7 +89,7 @@ class CallDriver:
         ``awaited`` is the effect whose answer was waited for.
         """
         if awaited is not None and self._leases is not None:
-            self._leases.take_answer(awaited, answer)
+            answer = self._leases.take_answer(awaited, answer)
         try:
             return self._perform(self._flow.send(answer))
         except StopIteration as end:
@@ -110,8 +110,8 @@ class CallDriver:
             if isinstance(effect, Within):
                 timeout_s, effect = effect.timeout_s, effect.effect
             kind = type(effect)
-            if leases is not None and kind is Settlement:
-                leases.mark_settling(effect)  # type: ignore[arg-type] # nor by a local alias
+            if leases is not None:
+                leases.mark_sent(effect)
             try:
                 if turn is not None and kind in handlers.in_turn:
                     value: Any = handlers.in_turn[kind](effect, turn.time_left_s())
@@ -129,7 +129,7 @@ class CallDriver:
                     continue
                 value = Failed(exc)
             if leases is not None and effect.wait.on_cancel == "finish":
-                leases.take_answer(effect, value)
+                value = leases.take_answer(effect, value)
             effect = send(value)
 
     def _time_left_s(self, effect: Effect) -> float | None:

@@ -14,6 +14,7 @@ import time
 import weakref
 from typing import Any
 
+from edictum.core._records import replace
 from edictum.core.decide import describe
 from edictum.core.effects import Effect
 from edictum.core.limits import Grant, Reservation, Settlement
@@ -114,36 +115,42 @@ class Renewals:
 class CallLeases:
     """The leases of one call. They are its own: a call that is dropped lets them run out."""
 
-    __slots__ = ("_held", "_renewals")
+    __slots__ = ("_asked_at", "_held", "_renewals")
 
     def __init__(self, renewals: Renewals) -> None:
         self._renewals = renewals
         self._held: dict[tuple[str, str], Held] = {}
+        self._asked_at = 0.0
 
-    def mark_settling(self, settlement: Settlement) -> None:
-        """Note that a settlement is about to be sent."""
-        held = self._held.get((settlement.session_id, settlement.call_id))
-        if held is not None:
-            held.settling = True
+    def mark_sent(self, effect: Effect) -> None:
+        """Note that a reservation, whose lease begins no earlier, or a settlement is being sent."""
+        if type(effect) is Reservation:
+            self._asked_at = time.monotonic()
+        elif type(effect) is Settlement:
+            held = self._held.get((effect.session_id, effect.call_id))
+            if held is not None:
+                held.settling = True
 
-    def take_answer(self, asked: Effect, answer: Any) -> None:
-        """Hold a lease that was granted; let go of one whose settlement was answered."""
+    def take_answer(self, asked: Effect, answer: Any) -> Any:
+        """Hold a lease that was granted; let go of one whose settlement was answered.
+
+        Returns the answer; a grant that came after its lease is marked as late.
+        """
         if isinstance(asked, Settlement):
             held = self._held.pop((asked.session_id, asked.call_id), None)
             if held is not None:
                 self._renewals.let_go(held)
-        elif isinstance(asked, Reservation) and self._needs_renewal(asked, answer):
-            key = (asked.session_id, asked.call_id)
-            self._held[key] = self._renewals.hold(*key)
+        elif isinstance(asked, Reservation) and asked.hold and is_granted(answer):
+            if asked.lease_s is not None and self._asked_at + asked.lease_s <= time.monotonic():
+                return replace(answer, is_late=True)
+            if asked.lease_s == self._renewals.lease_s:  # others last as long as is needed
+                key = (asked.session_id, asked.call_id)
+                self._held[key] = self._renewals.hold(*key)
+        return answer
 
-    def _needs_renewal(self, asked: Reservation, answer: Any) -> bool:
-        """Return False for a lease whose length was chosen to last as long as is needed."""
-        return (
-            asked.hold
-            and asked.lease_s == self._renewals.lease_s
-            and isinstance(answer, Grant)
-            and answer.granted
-        )
+
+def is_granted(answer: Any) -> bool:
+    return isinstance(answer, Grant) and answer.granted
 
 
 def renewals_for(ledger: Any) -> Renewals | None:

@@ -19,6 +19,7 @@ from edictum.core.decision import Failed
 from edictum.core.effects import Declined, Pause, Ran, RunTool
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
+from edictum.execution.forks import protect
 from edictum.outcomes import ToolDenied, ToolOutcome
 from edictum.runtime.drive import CallDriver, advance_to_tool, advance_to_tool_sync
 
@@ -29,11 +30,10 @@ MAX_AGE_S = 3_600.0
 class Ticket:
     """One call between its before- and its after-hook."""
 
-    __slots__ = ("_driver", "_lock", "_opened", "_outcome", "call", "rewritten")
+    __slots__ = ("_driver", "_opened", "_outcome", "call", "rewritten")
 
     def __init__(self, call: ToolCall, driver: CallDriver, step: RunTool | ToolOutcome) -> None:
-        self._driver: CallDriver | None = driver
-        self._lock = threading.Lock()
+        self._driver = [driver]  # until it is taken: pop is atomic, and no lock for a fork to hold
         self._opened = time.perf_counter()
         self.call = step.call if isinstance(step, RunTool) else call
         self.rewritten = self.call.args is not call.args  # by a hook
@@ -42,7 +42,7 @@ class Ticket:
     @property
     def allowed(self) -> bool:
         """Whether the host may run the tool."""
-        return self._outcome is None and self._driver is not None
+        return self._outcome is None and bool(self._driver)
 
     @property
     def denied(self) -> ToolDenied | None:
@@ -108,13 +108,14 @@ class Ticket:
         return Ran(None, TicketError(text), self.age_s, cancelled=True)
 
     def _take_driver(self) -> CallDriver:
-        with self._lock:
-            driver, self._driver = self._driver, None
-            if driver is None or self._outcome is not None:
-                ticket = f"The ticket of call {self.call.call_id} ({self.call.tool_name})"
-                hint = "Finish a ticket once, and only when it was allowed."
-                raise TicketError(f"{ticket} is closed already.", hint=hint)
-            return driver
+        driver = None
+        with suppress(IndexError):
+            driver = self._driver.pop()
+        if driver is None or self._outcome is not None:
+            ticket = f"The ticket of call {self.call.call_id} ({self.call.tool_name})"
+            hint = "Finish a ticket once, and only when it was allowed."
+            raise TicketError(f"{ticket} is closed already.", hint=hint)
+        return driver
 
     async def _close(self, ran: Ran | Failed) -> ToolOutcome:
         driver = self._take_driver()
@@ -137,6 +138,7 @@ class TicketTable:
         self._max_open = max_open
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
+        protect(self)
         self._open: OrderedDict[str, Ticket] = OrderedDict()
 
     def __len__(self) -> int:

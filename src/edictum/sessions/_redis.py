@@ -13,6 +13,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha1
@@ -37,6 +39,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from edictum.core._records import record, replace
 from edictum.core.decide import describe
 from edictum.core.limits import Account, Grant, Reservation, SessionSnapshot, has_mark
 from edictum.errors import BackendError
@@ -87,7 +90,7 @@ NOT_NOW_WORDS = (
 )
 LETTERS = ("a", "x", "s", "f", "c", "h")
 SCAN_COUNT = 500
-MAX_ROOTS = 10_000
+MAX_NOTES = 10_000
 _CLOSE_S = 1.0
 NO_TLS = (
     "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
@@ -109,6 +112,16 @@ RIGHTS = (
     "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
     " cluster +cluster|slots +command."
 )
+
+
+@record
+class ChildNote:
+    """What is known of a child session: where it is kept, and for how long it is at least."""
+
+    root: str
+    above: tuple[str, ...] = ()  # the sessions between it and its root
+    keeps_ms: float = 0.0  # after a use; 0 for who only looks
+    due_s: float = 0.0  # when the note is to be renewed, on the monotonic clock
 
 
 class RedisStore:
@@ -142,7 +155,7 @@ class RedisStore:
             name: sha1(source.encode(), usedforsecurity=False).hexdigest()
             for name, source in self.scripts.items()
         }
-        self.roots: dict[str, str] = {}  # where sessions with parents are kept
+        self.notes: dict[str, ChildNote] = {}  # of sessions with parents
 
     def connect(self) -> RedisConnection:
         return RedisConnection(self)
@@ -176,10 +189,37 @@ class RedisStore:
                 self.name,
             )
 
-    def remember_root(self, child: str, root: str) -> None:
-        if len(self.roots) >= MAX_ROOTS:  # what is forgotten is asked for again
-            self.roots.clear()
-        self.roots[child] = root
+    def remember(self, child: str, note: ChildNote) -> None:
+        if len(self.notes) >= MAX_NOTES:  # what is forgotten is asked for again
+            self.notes.clear()
+        self.notes[child] = note
+
+    def note_due(self, op: Operation) -> ChildNote | None:
+        """Return the note that must be left under the session of an operation, and under those
+        between it and its root; None if it has no parent, or its note lives long enough.
+
+        A note lives for ``ttl`` longer than what the operation keeps alive, and is renewed when
+        half of that is over. One that was left for good, for a call without a lease, stays.
+        """
+        if op.kind not in ("reserve", "settle", "renew"):
+            return None
+        found, parents = self.notes.get(_session_of(op)), _parents_of(op.step)
+        if parents:
+            root, above = parents[-1], parents[:-1]
+        elif found is not None:
+            root, above = found.root, found.above
+        else:
+            return None
+        known = found if found is not None and found.root == root else None
+        if op.kind == "reserve" and only_looks(op.step):
+            return None if known else ChildNote(root, above)
+        keeps_ms = _lifetime_of(op.step, self.ttl_ms)
+        if known:
+            if keeps_ms <= known.keeps_ms and time.monotonic() < known.due_s:
+                return None
+            keeps_ms = max(keeps_ms, known.keeps_ms)
+        due_s = time.monotonic() + self.ttl_ms / 2_000 if self.ttl_ms else math.inf
+        return ChildNote(root, above, keeps_ms, due_s)
 
 
 class RedisConnection:
@@ -333,7 +373,7 @@ class RedisConnection:
                 unknown.add(index)
                 again.append(index)
             elif (root := _moved_to(reply)) is not None:
-                self._store.remember_root(_session_of(op), root)
+                self._store.remember(_session_of(op), ChildNote(root))
                 again.append(index)
             else:
                 answers[index] = self._read(op, reply)
@@ -363,33 +403,37 @@ class RedisConnection:
         return read_answer(op, json.loads(reply))
 
     async def _link_children(self, ops: Sequence[Operation]) -> dict[str, str]:
-        """Leave a note under each new child session that says where it is kept.
+        """Leave a note under each child session that says where it is kept, or renew it.
 
         Returns the sessions that cannot be children, with the reason.
         """
         store = self._store
-        children: dict[tuple[str, str, bool], tuple[Any, ...]] = {}
+        notes: dict[tuple[str, ChildNote], tuple[Any, ...]] = {}
         for op in ops:
-            parents = _parents_of(op.step)
-            looks = bool(parents) and only_looks(op.step)
-            for child in (op.step.session_id, *parents[:-1]) if parents else ():
-                if store.roots.get(child) != parents[-1]:
-                    key = f"{_prefix_of(child)}h:{child}"
-                    note = (parents[-1], store.ttl_ms, int(looks))
-                    script = store.scripts["link"]
-                    children[child, parents[-1], looks] = ("EVAL", script, 1, key, *note)
+            if (note := store.note_due(op)) is not None:
+                for number, child in enumerate((_session_of(op), *note.above)):
+                    own = replace(note, above=note.above[number:])
+                    notes[child, own] = self._link_command(child, own)
         wrong: dict[str, str] = {}
-        replies = await self._pipeline(list(children.values()))
-        for (child, root, looks), reply in zip(children, replies, strict=True):
+        replies = await self._pipeline(list(notes.values()))
+        for (child, note), reply in zip(notes, replies, strict=True):
             if _good(reply) == "ok":
-                if not looks:
-                    store.remember_root(child, root)
+                if note.keeps_ms:
+                    store.remember(child, note)
             else:
                 what = (
                     "was used without a parent" if reply == "used" else "has another root session"
                 )
+                root = note.root
                 wrong[child] = f"The session {child!r} {what} before, and cannot count in {root!r}."
         return wrong
+
+    def _link_command(self, child: str, note: ChildNote) -> tuple[Any, ...]:
+        """Return the script that leaves a note, with its KEYS and ARGV, see ``link.lua``."""
+        lives_ms = note.keeps_ms + self._store.ttl_ms
+        lives = "for good" if lives_ms == math.inf else round(lives_ms)
+        key, looks = f"{_prefix_of(child)}h:{child}", int(not note.keeps_ms)
+        return ("EVAL", self._store.scripts["link"], 1, key, note.root, lives, looks)
 
     def _command(self, op: Operation, wrong: dict[str, str], *, by_source: bool) -> tuple[Any, ...]:
         """Return a script with its KEYS and ARGV, see ``common.lua``."""
@@ -397,7 +441,8 @@ class RedisConnection:
         if session_id in wrong:
             raise BackendError(wrong[session_id])
         parents = _parents_of(op.step)
-        root = parents[-1] if parents else store.roots.get(session_id, session_id)
+        known = store.notes.get(session_id)
+        root = parents[-1] if parents else known.root if known else session_id
         prefix = _prefix_of(root)
         step = operation_as_json(op)
         step |= {"client": self._id, "number": op.number, "ttl": store.ttl_ms}
@@ -459,6 +504,19 @@ def _prefix_of(root: str) -> str:
 def _parents_of(step: Any) -> tuple[str, ...]:
     """Return the sessions above that of a step, nearest first."""
     return tuple(it.key for it in getattr(step, "accounts", ()) if not has_mark(it.key))
+
+
+def _lifetime_of(step: Any, ttl_ms: int) -> float:
+    """Return for how many milliseconds a step keeps the sessions it counts in, see ``keep`` in
+    ``common.lua``; infinity: for good.
+    """
+    lease_s = getattr(step, "lease_s", 0)  # settlements have none
+    if not ttl_ms or (lease_s is None and step.hold):
+        return math.inf
+    accounts = (step, *getattr(step, "accounts", ()))
+    limits = [limit for it in accounts for limit in getattr(it, "limits", ())]
+    windows_s = [limit.window_s or 0 for limit in limits]
+    return max(ttl_ms, math.ceil(1_000 * max((lease_s or 0, *windows_s))))
 
 
 def unavailable(exc: Exception) -> Unavailable:

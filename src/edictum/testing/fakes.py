@@ -12,6 +12,7 @@ from edictum._audit_event import AuditEvent
 from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.approval.port import ApprovalDecision, ApprovalRequest
 from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
+from edictum.execution.forks import protect
 from edictum.sessions.memory import MemoryLedger
 
 _Value = TypeVar("_Value")
@@ -22,6 +23,7 @@ class FakeClock:
 
     def __init__(self, start: float = 1_000_000.0, *, step: float = 0.0) -> None:
         self._lock = threading.Lock()
+        protect(self)
         self._now = start
         self._step = step
         self._ids = 0

@@ -42,6 +42,7 @@ from edictum.outcomes import ToolOutcome
 
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
 CALL_WOULD_DENY = AuditAction.CALL_WOULD_DENY
+LATE_GRANT = "The session ledger's answer came after the lease that it grants. Try again."
 NO_DECISION = Decision(effect="deny")  # by the guard: a gate of the turn has decided
 RawAnswers = Sequence[tuple[Contract, Any]]
 
@@ -334,6 +335,9 @@ def admission_of(
     if not isinstance(grant, Grant):
         reason = f"The session ledger could not be asked: {explain_failure(grant)}"
         return Admission(run, decision.fail("ledger", reason))
+    if grant.is_late:
+        failed = decision.fail("ledger", LATE_GRANT)
+        return Admission(run, failed, grant.counters, holds=True, reservation=reservation)
     if not grant.granted and not any(breach.limit.enforce for breach in grant.breaches):
         # the lease ended before the ledger's answer came
         reason = "The session ledger has refused the call and named no full limit. Try again."
