@@ -91,7 +91,7 @@ class ToolOutput:
 
     def answer(self, reply: ToolReply | None) -> dict[str, Any]:
         """Return the hook's answer; without a reply nothing may be shown."""
-        shown = CLOSED if reply is None else reply.get()
+        shown = CLOSED if reply is None else reply.limit.fit(reply.get_whole(), keep_form=True)
         if shown is self.value:
             return {}
         output = self._make_blocks(reply) if self._is_blocks else self._fit(shown)
