@@ -39,6 +39,7 @@ from edictum.sessions.memory import attempts_before
 logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
+MAX_SESSIONS = 100_000  # whose tools a process knows
 
 
 class StorageBackend(Protocol):
@@ -134,7 +135,9 @@ class HeldCall:
 
 class StorageLedger:
     """A Ledger on top of any StorageBackend. Leases do not run out, sessions are not forgotten, and
-    limits with a window are refused: four verbs cannot keep time.
+    limits with a window are refused: four verbs cannot keep time. The tools of a session are known
+    for the last MAX_SESSIONS sessions that this process has used; a reset of another one leaves the
+    counters of its tools.
     """
 
     name = "storage"
@@ -147,7 +150,7 @@ class StorageLedger:
         self._held: dict[tuple[str, str], HeldCall] = {}
         # Calls in flight whose session was reset: what they held is gone.
         self._forgotten: set[tuple[str, str]] = set()
-        self._tools: dict[str, set[str]] = {}
+        self._tools: dict[str, set[str]] = {}  # of sessions, the last used one at the end
 
     async def reserve(self, reservation: Reservation) -> Grant:
         held = self._held.get((reservation.session_id, reservation.call_id))
@@ -190,8 +193,15 @@ class StorageLedger:
             with self._lock:
                 held = HeldCall(grant, reservation.accounts)
                 self._held[(reservation.session_id, reservation.call_id)] = held
-                self._tools.setdefault(reservation.session_id, set()).update(reservation.tools)
+                self._remember_tools(reservation)
         return grant
+
+    def _remember_tools(self, reservation: Reservation) -> None:
+        """Note which tools a session has used; of too many sessions the latest are kept."""
+        known = self._tools.pop(reservation.session_id, None) or set()
+        self._tools[reservation.session_id] = known | set(reservation.tools)
+        if len(self._tools) > MAX_SESSIONS:
+            del self._tools[next(iter(self._tools))]
 
     async def _count(self, key: str, adds: bool) -> int:
         """Return a number, with one more that is added unless this is a look."""
