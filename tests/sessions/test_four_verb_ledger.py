@@ -96,7 +96,7 @@ async def test_the_tools_of_few_sessions_are_kept_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that serves many sessions does not grow; limits are in the storage and hold."""
-    monkeypatch.setattr("edictum.sessions._four_verb_ledger.MAX_SESSIONS", 3)
+    monkeypatch.setattr("edictum.sessions._four_verb_ledger.MAX_KNOWN_SESSIONS", 3)
     ledger = StorageLedger(MemoryBackend())
     bounds = OperationLimits(max_calls_per_tool={"work": 1})
     guard = Edictum(limits=bounds, backend=ledger)

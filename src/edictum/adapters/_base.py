@@ -550,7 +550,7 @@ class Adapter(SelfTest):
         """
         if self._store is None:
             hint = "Pass artifact_store=ArtifactStore() to the adapter."
-            raise EdictumConfigError("There is no store to read from.", hint=hint)
+            raise EdictumConfigError("This adapter has no store to read from.", hint=hint)
         return make_session_reader(self._store, self.guard)
 
     def _make_readers(self, make: Callable[[Any], Any]) -> list[Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from edictum.adapters._langchain_parts import (
     change_each,
+    fit_message,
     is_message,
     list_pieces,
     put_back,
     rewrite,
-    shorten_message,
     to_judge,
 )
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
@@ -97,9 +97,9 @@ class LangChainExchange:
         if self._is_plain():
             return self._replace(reply, reply.get())
         result, limit = self._replace(reply, reply.get_whole()), reply.limit
-        if all(shorten_message(piece, limit) is piece for piece in list_pieces(result)):
+        if all(fit_message(piece, limit) is piece for piece in list_pieces(result)):
             return result
-        return change_each(result, lambda piece: shorten_message(piece, limit))
+        return change_each(result, lambda piece: fit_message(piece, limit))
 
     def _replace(self, reply: ToolReply, value: Any) -> Any:
         """Return the result, with its parts replaced where the guard changed something."""

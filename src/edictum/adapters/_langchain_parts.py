@@ -90,7 +90,7 @@ def _read(piece: Any) -> Any:
     return piece.content if found.keys() <= {"content"} else {"content": piece.content, **found}
 
 
-def shorten_message(piece: Any, limit: ResultLimit) -> Any:
+def fit_message(piece: Any, limit: ResultLimit) -> Any:
     """Return a message with as much of its content as a model may read; other pieces stay."""
     if not is_message(piece):
         return piece

@@ -34,7 +34,7 @@ MEDIA = {
 }
 
 
-def cut(text: str, most: int) -> str:
+def cut_text(text: str, most: int) -> str:
     """Return the text, or its beginning with a notice that says how long it was."""
     if len(text) <= most or text.startswith("data:"):
         return text
@@ -85,7 +85,7 @@ class ResultLimit:
         if most is None or (type(value) is not str and type(value) in SCALARS):
             return value
         if isinstance(value, str):
-            return value if len(value) <= most else cut(value, most)
+            return value if len(value) <= most else cut_text(value, most)
         return value if len(dumps(value)) <= most else _fit_structure(value, most, keep_form)
 
     def fit_blocks(self, blocks: list[Any]) -> list[Any]:
@@ -95,7 +95,9 @@ class ResultLimit:
         fitted = []
         for block in blocks:
             text = _get_text(block)
-            fitted.append(block if len(text) <= left else _replace_text(block, cut(text, left)))
+            fitted.append(
+                block if len(text) <= left else _replace_text(block, cut_text(text, left))
+            )
             left = max(0, left - len(text))
         same = all(new is old for new, old in zip(fitted, blocks, strict=True))
         return blocks if same else fitted
@@ -139,8 +141,8 @@ def _fit_structure(value: Any, most: int, keep_form: bool) -> Any:
     rest = len(_write(walk.visit(value)))
     if found and (rest <= most // 2 or keep_form or walk.has_media):
         part = max((most - rest) // len(found), long)
-        return _LongTextChanger(lambda each: cut(each, part)).visit(value)
-    return value if keep_form or walk.has_media else cut(text, most)
+        return _LongTextChanger(lambda each: cut_text(each, part)).visit(value)
+    return value if keep_form or walk.has_media else cut_text(text, most)
 
 
 def _write(value: Any) -> str:

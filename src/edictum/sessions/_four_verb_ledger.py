@@ -39,7 +39,7 @@ from edictum.sessions.memory import attempts_before
 logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
-MAX_SESSIONS = 100_000  # whose tools a process knows
+MAX_KNOWN_SESSIONS = 100_000  # whose tools a process knows
 
 
 class StorageBackend(Protocol):
@@ -136,7 +136,7 @@ class HeldCall:
 class StorageLedger:
     """A Ledger on top of any StorageBackend. Leases do not run out, sessions are not forgotten, and
     limits with a window are refused: four verbs cannot keep time. The tools of a session are known
-    for the last MAX_SESSIONS sessions that this process has used; a reset of another one leaves the
+    for the last MAX_KNOWN_SESSIONS that this process has used; a reset of another one leaves the
     counters of its tools.
     """
 
@@ -200,7 +200,7 @@ class StorageLedger:
         """Note which tools a session has used; of too many sessions the latest are kept."""
         known = self._tools.pop(reservation.session_id, None) or set()
         self._tools[reservation.session_id] = known | set(reservation.tools)
-        if len(self._tools) > MAX_SESSIONS:
+        if len(self._tools) > MAX_KNOWN_SESSIONS:
             del self._tools[next(iter(self._tools))]
 
     async def _count(self, key: str, adds: bool) -> int:

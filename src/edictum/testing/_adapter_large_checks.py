@@ -16,9 +16,9 @@ from edictum.testing._adapter_driver import (
 )
 from edictum.testing._adapter_tools import SuiteTools, get_last_event, list_actions
 
-MOST, LONG, LAST = 2_000, 20_000, "the very end"
+SHOWN_CHARS, LONG, LAST = 2_000, 20_000, "the very end"
 OWN_ARTIFACT = "art_2"  # the first is another session's
-NOTICE = "the first {:,} are shown; ask for a smaller part]"
+END_OF_NOTICE = "the first {:,} are shown; ask for a smaller part]"
 
 
 def tell_long(key: str) -> Any:
@@ -54,10 +54,10 @@ class LargeResultChecks(AdapterDriver):
     @point("large result")
     def test_the_model_reads_the_beginning_of_a_long_text(self, tools: SuiteTools) -> None:
         guard = Edictum()
-        answer = self.call_once(guard, tools.make("tell", tell_long), max_result_chars=MOST)
-        assert NOTICE.format(MOST) in answer.text, answer.text[-300:]
+        answer = self.call_once(guard, tools.make("tell", tell_long), max_result_chars=SHOWN_CHARS)
+        assert END_OF_NOTICE.format(SHOWN_CHARS) in answer.text, answer.text[-300:]
         assert f"{LONG + len(LAST):,} characters" in answer.text, answer.text[-300:]
-        assert "x" * (MOST - 10) in answer.text
+        assert "x" * (SHOWN_CHARS - 10) in answer.text
         assert LAST not in answer.text
         assert answer.failed in (False, None), "a shortened result is not a failure"
         assert get_last_event(guard).action == "call_executed", list_actions(guard)
@@ -65,7 +65,7 @@ class LargeResultChecks(AdapterDriver):
     @point("large result")
     def test_a_structure_with_a_long_text_stays_a_structure(self, tools: SuiteTools) -> None:
         tool = tools.make("tell", tell_dict)
-        answer = self.call_once(Edictum(), tool, max_result_chars=MOST)
+        answer = self.call_once(Edictum(), tool, max_result_chars=SHOWN_CHARS)
         assert LAST not in answer.text
         assert answer.failed in (False, None), "a shortened result is not a failure"
         assert "ask for a smaller part]" in answer.text
@@ -73,12 +73,14 @@ class LargeResultChecks(AdapterDriver):
         assert stays, "the structure was cut, not the text in it"
 
     @point("large result")
-    def test_a_structure_with_too_many_parts_is_shortened(self, tools: SuiteTools) -> None:
+    def test_the_model_reads_the_beginning_of_a_structure_with_too_many_parts(
+        self, tools: SuiteTools
+    ) -> None:
         if not self.make_adapter(Edictum()).can_store:
             return  # its form is declared elsewhere, and stays
         tool = tools.make("tell", tell_rows)
-        answer = self.call_once(Edictum(), tool, max_result_chars=MOST)
-        assert NOTICE.format(MOST) in answer.text, answer.text[-300:]
+        answer = self.call_once(Edictum(), tool, max_result_chars=SHOWN_CHARS)
+        assert END_OF_NOTICE.format(SHOWN_CHARS) in answer.text, answer.text[-300:]
         assert f"row {LONG - 1}" not in answer.text
 
     @point("large result")
@@ -92,9 +94,9 @@ class LargeResultChecks(AdapterDriver):
         if not self.make_adapter(Edictum()).can_store:
             return
         with TemporaryDirectory() as folder:
-            self._read_stored(tools, _NamingStore(folder))
+            self._check_reading(tools, _NamingStore(folder))
 
-    def _read_stored(self, tools: SuiteTools, store: ArtifactStore) -> None:
+    def _check_reading(self, tools: SuiteTools, store: ArtifactStore) -> None:
         theirs = store.store("another session", tell_long(""), "tell").artifact_id
         asked = [
             {"artifact_id": key, "offset": LONG, "limit": 100} for key in (OWN_ARTIFACT, theirs)
@@ -103,11 +105,11 @@ class LargeResultChecks(AdapterDriver):
             ScriptedCall("read_artifact", args, f"call_{number}")
             for number, args in enumerate(asked, 2)
         ]
-        adapter = self.make_adapter(Edictum(), artifact_store=store, max_result_chars=MOST)
+        adapter = self.make_adapter(Edictum(), artifact_store=store, max_result_chars=SHOWN_CHARS)
         own = [] if self.adds_reader else [adapter.make_reader()]
         script = [*make_script("tell", "a"), *([each] for each in reads)]
         answers = self.ask(adapter, [tools.make("tell", tell_long), *own], script)
         assert OWN_ARTIFACT in answers[0].text, answers[0]
-        assert len(answers[0].text) < MOST, "the model reads a reference"
+        assert len(answers[0].text) < SHOWN_CHARS, "the model reads a reference"
         assert LAST in answers[1].text, answers[1]
         assert "No artifact" in answers[2].text, answers[2]
