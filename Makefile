@@ -6,6 +6,7 @@
 #   make soak    the longer forms of some tests
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
 #   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
+#   make sizes   how many bytes sessions and calls take in each store
 #   make walk    how far one call walks: function activations, files, changes of package
 #   make metrics sizes, names and words of src, next to the bounds that a test holds
 #   make lint    ruff and mypy only
@@ -36,7 +37,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rest test-light soak frameworks bench walk metrics lint clean
+.PHONY: help demo check test test-rest test-light soak frameworks bench sizes walk metrics lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +82,9 @@ frameworks:
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/bench.py
+
+sizes: $(INSTALLED)
+	@$(BIN)/python benchmarks/sizes.py
 
 walk: $(INSTALLED)
 	@$(BIN)/python benchmarks/walk.py

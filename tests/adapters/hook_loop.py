@@ -107,6 +107,7 @@ class LoopAdapter(Adapter):
 
     requires: ClassVar = {"pytest": ("1", "1000")}
     context_name: ClassVar = "the name of the user"
+    can_store: ClassVar = False  # the reader has to run inside of a call
 
     def identify(self, context: str) -> Identity:
         return Identity(get_conversation(context), context) if context else Identity()

@@ -380,3 +380,68 @@ def test_a_call_between_two_hooks_is_judged_by_its_defaults() -> None:
     opened = adapter.before("c1", "refund", {"order_id": "A1"}, parameters=refund)
     assert isinstance(opened, ToolReply)
     assert opened.text == "DENIED: Too much."
+
+
+# --- Results that are too large for a model -------------------------------------------------------
+
+IMAGE = {"type": "image", "data": "A" * 9_000}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 1_000, "x" * 1_000),
+        (b"x" * 9_000, b"x" * 9_000),
+        (IMAGE, IMAGE),
+        ([IMAGE, "a caption"], [IMAGE, "a caption"]),
+        ("data:image/png;base64," + "A" * 9_000, "data:image/png;base64," + "A" * 9_000),
+        (["ü" * 100] * 9, ["ü" * 100] * 9),  # longer than that only where it is escaped
+    ],
+)
+def test_what_fits_and_what_is_not_text_stays_as_it_is(value: Any, shown: Any) -> None:
+    reply = LoopAdapter(Edictum(), max_result_chars=1_000).call("t", {}, lambda _: value)
+    assert reply.get() == shown
+
+
+def test_long_texts_in_a_structure_share_the_room() -> None:
+    value = {"out": "x" * 9_000, "err": "y" * 9_000, "code": 3, "image": IMAGE}
+    adapter = LoopAdapter(Edictum(), max_result_chars=20_000)
+    made = adapter.call("t", {}, lambda _: value).get()
+    assert made.keys() == value.keys()
+    assert (made["code"], made["image"]) == (3, IMAGE)
+    assert all("[shortened: 9,000 characters" in made[name] for name in ("out", "err"))
+    assert len(value["out"]) == 9_000  # type: ignore[arg-type]  # the value itself is not touched
+
+
+def test_the_reply_keeps_the_whole_value_and_a_long_exception_is_shortened() -> None:
+    adapter = LoopAdapter(Edictum(), max_result_chars=100)
+
+    def fall(_: Any) -> Any:
+        raise ValueError("z" * 5_000)
+
+    reply = adapter.call("t", {}, lambda _: "x" * 5_000)
+    assert len(reply.value) == len(reply.outcome.value) == 5_000  # type: ignore[union-attr]
+    error = adapter.call("t", {}, fall).error
+    assert isinstance(error, ValueError)
+    assert len(str(error)) < 300
+
+
+def test_a_store_that_fails_leaves_a_shortened_result(caplog: Any) -> None:
+    class Full:
+        def store(self, *_: Any) -> Any:
+            raise OSError("disk full")
+
+    adapter = Adapter(Edictum(), max_result_chars=100, artifact_store=Full())
+    reply = adapter.call("t", {}, lambda _: "x" * 5_000)
+    assert "[shortened: 5,000 characters" in reply.get()
+    assert "could not be stored" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"max_result_chars": 0}, {"artifact_store": "here"}])
+def test_wrong_options_for_large_results_are_refused(options: Any) -> None:
+    with pytest.raises(EdictumConfigError, match=r"is not a size|is not an artifact store"):
+        Adapter(Edictum(), **options)
+    with pytest.raises(EdictumConfigError, match="no store to read from"):
+        Adapter(Edictum()).make_reader()
+    with pytest.raises(EdictumConfigError, match="LoopAdapter cannot store results"):
+        LoopAdapter(Edictum(), artifact_store="here")

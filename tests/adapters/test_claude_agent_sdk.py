@@ -95,6 +95,7 @@ def text_of(content: Any) -> str:
 
 class TestClaudeAgentSDK(AdapterConformance):
     framework, distribution = "Claude Agent SDK", "claude-agent-sdk"
+    has_structures = False
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     guard_name = f"mcp__{SERVER}__{{}}"
     cannot = {

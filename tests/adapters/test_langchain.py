@@ -112,6 +112,7 @@ def start_as(user: str) -> Any:
 
 class TestLangChain(AdapterConformance):
     framework, distribution = "LangChain", "langchain"
+    adds_reader = True
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return LangChainAdapter(guard, **options)

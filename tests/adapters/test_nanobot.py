@@ -112,13 +112,7 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.parameters = {
-            "type": "object",
-            "properties": {
-                name: {"type": "string"} for name in inspect.signature(function).parameters
-            },
-            "required": ["key"],
-        }
+        self.parameters = describe_parameters(function)
 
     async def execute(self, **args: Any) -> Any:
         value = self.function(**args)

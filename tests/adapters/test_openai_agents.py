@@ -123,6 +123,7 @@ def config_of(user: str) -> RunConfig:
 
 class TestOpenAIAgents(AdapterConformance):
     framework, distribution = "OpenAI Agents", "openai-agents"
+    adds_reader = True
     nested = ("async",)  # the SDK has no synchronous run inside of a running loop
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -192,6 +193,7 @@ class TestGuardrails(TestOpenAIAgents):
     """The same agent, wired with guardrails on each of its function tools."""
 
     framework = "OpenAI Agents (guardrails)"
+    adds_reader = False
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
         if adapter is None:

@@ -81,6 +81,7 @@ class Scripted:
 
 class TestPydanticAI(AdapterConformance):
     framework, distribution = "Pydantic AI", "pydantic-ai-slim"
+    adds_reader = True
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     nested = ("async",)  # the framework refuses run_sync() inside a tool
 

@@ -47,6 +47,11 @@ from edictum.testing.adapter import (
 pytestmark = pytest.mark.s3  # needs semantic_kernel
 
 
+def _full_name(tool: str) -> str:
+    """Return the name as the model knows it; the reader is in the adapter's plugin."""
+    return f"edictum-{tool}" if tool == "read_artifact" else f"p-{tool}"
+
+
 class ScriptedModel(ChatCompletionClientBase):
     """Plays a list of turns, and keeps what it was shown."""
 
@@ -76,7 +81,10 @@ class ScriptedModel(ChatCompletionClientBase):
         asked = self.player.next_turn(str(said[-1:]))
         return [
             FunctionCallContent(
-                id=call.id, index=number, name=f"p-{call.tool}", arguments=json.dumps(call.args)
+                id=call.id,
+                index=number,
+                name=_full_name(call.tool),
+                arguments=json.dumps(call.args),
             )
             for number, call in enumerate(asked)
         ]
@@ -126,6 +134,7 @@ SPEAKER: ContextVar[str] = ContextVar("speaker")
 
 class TestSemanticKernel(AdapterConformance):
     framework, distribution = "Semantic Kernel", "semantic-kernel"
+    adds_reader = True
     ways = (("async", "sync"), ("async", "async"))
     nested = ("async",)
     cannot = {

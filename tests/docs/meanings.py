@@ -299,6 +299,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "metadata": "anything that contracts may ask about, or a function",
         "amounts": "what each call is expected to use, or a function",
         "actual_amounts": "a function of the result that tells what it has used",
+        "max_result_chars": (
+            "how much of a result the model reads; the rest is left out with a notice; None: all"
+        ),
+        "artifact_store": "an `ArtifactStore` that keeps what is larger, for `read_artifact`",
     },
     "Ticket has": {
         "denied": "The denial, or None.",

@@ -19,6 +19,7 @@ TARGETS = (
     "test",
     "soak",
     "bench",
+    "sizes",
     "walk",
     "metrics",
     "lint",

@@ -142,3 +142,20 @@ async def test_a_look_writes_nothing() -> None:
     )
     assert (await StorageLedger(storage).reserve(look)).granted
     assert storage._values == {}
+
+
+async def test_the_tools_of_few_sessions_are_kept_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that serves many sessions does not grow; limits are in the storage and hold."""
+    monkeypatch.setattr("edictum.sessions._four_verb_ledger.MAX_KNOWN_SESSIONS", 3)
+    ledger = StorageLedger(MemoryBackend())
+    bounds = OperationLimits(max_calls_per_tool={"work": 1})
+    guard = Edictum(limits=bounds, backend=ledger)
+    for number in range(10):
+        await guard.run("work", {}, lambda: 1, session_id=f"s{number}")
+    assert len(ledger._tools) == 3
+    for number in (0, 9):
+        refused = await guard.dispatch("work", {}, lambda: 1, session_id=f"s{number}")
+        assert isinstance(refused, ToolDenied)
+    assert (await ledger.snapshot("s9")).per_tool["work"].executions == 1

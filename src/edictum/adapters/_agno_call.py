@@ -64,6 +64,7 @@ class AgnoExchange:
             "on_warn": on_warn,
             "context": context,
             "parameters": _find_parameters(getattr(self.made_by, "function", None)),
+            "is_plain": lambda: not _is_tool_result(self._returned),
         }
 
     def run(self, checked: dict[str, Any]) -> Any:
@@ -83,11 +84,18 @@ class AgnoExchange:
 
     def answer(self, reply: ToolReply) -> Any:
         """Return the tool's result, with its parts replaced where the guard changed something."""
-        value, returned = reply.get(), self._returned
+        value, returned = reply.get_whole(), self._returned
         if isinstance(returned, Pieces):
-            return returned.replay(None if value == returned.join() else [value])
+            shown = reply.get()
+            return returned.replay(None if shown == returned.join() else [shown])
         if reply.text is not None or not _is_tool_result(returned):
-            return value
+            return reply.get()
+        made = self._rebuild(value)
+        return made.model_copy(update={"content": reply.limit.fit(made.content)})
+
+    def _rebuild(self, value: Any) -> Any:
+        """Return the tool's ToolResult with the value that the guard left of it."""
+        returned = self._returned
         parts = {"content": to_text(value), "metadata": None}
         has_parts = isinstance(value, dict) and value.keys() == parts.keys()
         if returned.metadata is not None and has_parts:

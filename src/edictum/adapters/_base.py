@@ -36,6 +36,16 @@ from edictum.adapters._identity import (
     find_outer_caller,
     to_id,
 )
+from edictum.adapters._large_results import (
+    MAX_RESULT_CHARS,
+    NO_LIMIT,
+    READER_NAME,
+    check_limit,
+    check_store,
+    make_session_reader,
+    store_result,
+    store_result_async,
+)
 from edictum.adapters._reply import (
     OnWarn,
     ToolReply,
@@ -57,7 +67,7 @@ from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
-from edictum.outcomes import ToolOutcome
+from edictum.outcomes import ToolExecutionResult, ToolOutcome
 from edictum.runtime.ticket import Ticket, TicketTable
 
 if TYPE_CHECKING:
@@ -69,6 +79,7 @@ if TYPE_CHECKING:
         flag: FailureFlag | None
         on_warn: OnWarn
         context: Any  # the framework's own object for this run or call
+        is_plain: Callable[[], bool]  # whether the value is all that the tool gave
 
 
 FIXED_ARGS = (
@@ -92,6 +103,8 @@ class AdapterOptions(CallerOptions, total=False):
 
     guard: Edictum
     principal_resolver: Callable[..., Any] | None
+    max_result_chars: int | None
+    artifact_store: Any
 
 
 @record
@@ -106,6 +119,7 @@ class GuardCall:
     on_warn: OnWarn
     caller: Identity = NO_IDENTITY  # for calls that the tool makes
     problem: str = ""  # why it is not known who is calling
+    is_plain: Callable[[], bool] | None = None  # None: always
 
     def check(self, owner: str) -> None:
         """Raise CannotBeMade if it is not known who is calling, or if the tool runs elsewhere."""
@@ -131,6 +145,8 @@ class Adapter(SelfTest):
     # when all calls share one session.
     context_name: ClassVar[str] = "the context of a run"
     session_hint: ClassVar[str] = ""
+    # Whether a text may stand in the place of a result: if not, artifact_store is refused.
+    can_store: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -143,6 +159,8 @@ class Adapter(SelfTest):
         metadata: Mapping[str, Any] | FromContext | None = None,
         amounts: Mapping[str, float] | FromContext | None = None,
         actual_amounts: Actual | None = None,
+        max_result_chars: int | None = MAX_RESULT_CHARS,
+        artifact_store: Any = None,
     ) -> None:
         if not isinstance(guard, Edictum):
             raise EdictumConfigError(
@@ -164,6 +182,8 @@ class Adapter(SelfTest):
         own = session_id if isinstance(session_id, str) else ""
         self._session_id = own or guard.new_session_id()
         self._principal_resolver, self._has_warned = principal_resolver, False
+        self._limit = check_limit(type(self).__name__, max_result_chars)
+        self._store = check_store(type(self).__name__, artifact_store, self.can_store)
         self._tickets = TicketTable()
         self._checked: set[str] = set()  # tools against which contracts were checked
         self._canary_text = f"canary {self._session_id}"
@@ -265,7 +285,10 @@ class Adapter(SelfTest):
             raise
         except Exception as exc:
             outcome = self._deny_unreadable(call, exc)
-        return self.reply(outcome, call.on_warn)
+        reply = self.reply(outcome, call.on_warn)
+        if not self._is_to_be_stored(call, reply):
+            return reply
+        return self._refer(reply, store_result(*self._describe_storing(call, reply)))
 
     async def acall(
         self, name: str, args: Mapping[str, Any], body: AsyncBody, **details: Unpack[CallDetails]
@@ -289,7 +312,10 @@ class Adapter(SelfTest):
             raise
         except Exception as exc:
             outcome = await self._adeny_unreadable(call, exc)
-        return await self.areply(outcome, call.on_warn)
+        reply = await self.areply(outcome, call.on_warn)
+        if not self._is_to_be_stored(call, reply):
+            return reply
+        return self._refer(reply, await store_result_async(*self._describe_storing(call, reply)))
 
     # --- Frameworks with a hook before the tool and one after it ----------------------------------
 
@@ -400,6 +426,7 @@ class Adapter(SelfTest):
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
         self._name_signals(details)
+        is_plain = details.pop("is_plain", None)
         session_id, context = self._session_id, details.pop("context", None)
         identity = NO_IDENTITY
         try:
@@ -412,7 +439,9 @@ class Adapter(SelfTest):
         details.update(cast("CallDetails", caller.options))
         known = Identity(session_id, identity.user_id)
         self._check_tool(name, details.get("parameters"))
-        return GuardCall(self.guard, name, args, details, flag, on_warn, known, caller.problem)
+        return GuardCall(
+            self.guard, name, args, details, flag, on_warn, known, caller.problem, is_plain
+        )
 
     def _find_identity(self, caller: ResolvedCaller, context: Any) -> Identity:
         """Return who is calling, as far as it is not configured: for a sub-agent its caller."""
@@ -509,12 +538,47 @@ class Adapter(SelfTest):
 
     def reply(self, outcome: ToolOutcome, on_warn: OnWarn = None) -> ToolReply:
         """Turn an outcome into a reply; ``on_warn`` may replace the value."""
-        reply = make_reply(outcome, self.with_redacted_text)
+        reply = self._make_reply(outcome)
         return reply if on_warn is None else tell_findings(reply, on_warn)
 
     async def areply(self, outcome: ToolOutcome, on_warn: OnWarn = None) -> ToolReply:
-        reply = make_reply(outcome, self.with_redacted_text)
+        reply = self._make_reply(outcome)
         return reply if on_warn is None else await tell_findings_async(reply, on_warn)
+
+    def _make_reply(self, outcome: ToolOutcome) -> ToolReply:
+        # what the reader shows is bounded already
+        is_reader = self._store is not None and outcome.tool_name == READER_NAME
+        limit = NO_LIMIT if is_reader else self._limit
+        return make_reply(outcome, self.with_redacted_text, limit)
+
+    # --- Results that are too large for a model ---------------------------------------------------
+
+    def make_reader(self) -> Callable[..., dict[str, Any]]:
+        """Return ``read_artifact``, a tool for the agent: it reads what was stored for its session.
+
+        It is a plain function, to be given to the agent like any other tool of it.
+        """
+        if self._store is None:
+            hint = "Pass artifact_store=ArtifactStore() to the adapter."
+            raise EdictumConfigError("This adapter has no store to read from.", hint=hint)
+        return make_session_reader(self._store, self.guard)
+
+    def _make_readers(self, make: Callable[[Any], Any]) -> list[Any]:
+        """Return the reader as a tool of the framework, if there is a store."""
+        return [] if self._store is None else [make(self.make_reader())]
+
+    def _is_to_be_stored(self, call: GuardCall, reply: ToolReply) -> bool:
+        if self._store is None or type(reply.outcome) is not ToolExecutionResult:
+            return False
+        if reply.limit.fit(reply.value) is reply.value:
+            return False
+        return call.is_plain is None or call.is_plain()
+
+    def _describe_storing(self, call: GuardCall, reply: ToolReply) -> tuple[Any, str, Any, Any]:
+        return self._store, str(call.caller.session_id), reply.outcome, reply.value
+
+    def _refer(self, reply: ToolReply, stored: ToolOutcome | None) -> ToolReply:
+        return reply if stored is None else self._make_reply(stored)
 
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:

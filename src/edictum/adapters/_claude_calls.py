@@ -45,7 +45,9 @@ class OpenCalls:
     def add(self, key: str, call: ClaudeCall) -> None:
         self._asked[key] = self._waiting[key] = call
         if len(self._asked) > MAX_OPEN:  # the CLI never said that they have ended
-            del self._asked[next(iter(self._asked))]
+            oldest = next(iter(self._asked))
+            del self._asked[oldest]
+            self._waiting.pop(oldest, None)
 
     def claim(self, name: str, args: dict[str, Any]) -> tuple[str, ClaudeCall | None]:
         """Return the newest equal call: an older one that is still open was refused elsewhere."""
@@ -91,7 +93,7 @@ class ToolOutput:
 
     def answer(self, reply: ToolReply | None) -> dict[str, Any]:
         """Return the hook's answer; without a reply nothing may be shown."""
-        shown = CLOSED if reply is None else reply.get()
+        shown = CLOSED if reply is None else reply.limit.fit(reply.get_whole(), keep_form=True)
         if shown is self.value:
             return {}
         output = self._make_blocks(reply) if self._is_blocks else self._fit(shown)

@@ -7,6 +7,7 @@ from typing import Any
 
 from edictum.adapters._langchain_parts import (
     change_each,
+    fit_message,
     is_message,
     list_pieces,
     put_back,
@@ -38,10 +39,11 @@ class LangChainExchange:
         # the ToolMessage that answers this call: the result itself, or one in a Command or a list
         self._message: Any = None
         self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
-        about = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
+        about: dict[str, Any] = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
         tool = request.tool  # and not the request: the audit keeps what tells the parameters
         parameters = ReadLater(lambda: read_parameters(tool))
-        self.details: dict[str, Any] = {**about, "context": request, "parameters": parameters}
+        about |= {"context": request, "parameters": parameters, "is_plain": self._is_plain}
+        self.details: dict[str, Any] = about
 
     def make_request(self, args: dict[str, Any]) -> Any:
         """Return the request with the checked arguments and a watched copy of the tool."""
@@ -85,9 +87,23 @@ class LangChainExchange:
     def _flag(self, value: Any) -> str | None:
         return "status is error" if getattr(self._message, "status", None) == "error" else None
 
+    def _is_plain(self) -> bool:
+        """Whether the model reads all of the result: no artifact, state or message beside it."""
+        form = getattr(self._asked.tool, "response_format", "")
+        return self._judged is self._raw and form != "content_and_artifact"
+
     def answer(self, reply: ToolReply) -> Any:
+        """Return the result; of what is too large for a model, only messages are shortened."""
+        if self._is_plain():
+            return self._replace(reply, reply.get())
+        result, limit = self._replace(reply, reply.get_whole()), reply.limit
+        if all(fit_message(piece, limit) is piece for piece in list_pieces(result)):
+            return result
+        return change_each(result, lambda piece: fit_message(piece, limit))
+
+    def _replace(self, reply: ToolReply, value: Any) -> Any:
         """Return the result, with its parts replaced where the guard changed something."""
-        value, message = reply.get(), self._message
+        message = self._message
         labels: dict[str, Any] = {"status": "error"} if reply.failed else {}
         if value is self._judged:
             return self._label(labels) if labels else self._result

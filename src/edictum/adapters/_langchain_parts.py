@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from edictum.adapters._large_results import ResultLimit
 from edictum.adapters._reply import to_text
 
 LEFT_OUT = object()
@@ -87,6 +88,15 @@ def _read(piece: Any) -> Any:
     labels = LABELS if piece.type == "tool" else LABELS - {"name"}
     found = {name: value for name, value in fields.items() if value and name not in labels}
     return piece.content if found.keys() <= {"content"} else {"content": piece.content, **found}
+
+
+def fit_message(piece: Any, limit: ResultLimit) -> Any:
+    """Return a message with as much of its content as a model may read; other pieces stay."""
+    if not is_message(piece):
+        return piece
+    content = piece.content
+    fitted = limit.fit_blocks(content) if isinstance(content, list) else limit.fit(content)
+    return piece if fitted is content else piece.model_copy(update={"content": fitted})
 
 
 def to_judge(result: Any) -> Any:

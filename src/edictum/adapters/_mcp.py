@@ -64,7 +64,16 @@ class WireResult:
 
     def answer(self, reply: ToolReply) -> dict[str, Any]:
         """Return the same result if nothing was changed, else a new one; raise an exception."""
-        value, result = reply.get(), self.result
+        made = self._replace(reply)
+        blocks, structure = made.get("content") or [], made.get("structuredContent")
+        parts = {"content": reply.limit.fit_blocks(blocks)}
+        if structure is not None:
+            parts["structuredContent"] = reply.limit.fit(structure, keep_form=True)
+        is_whole = parts["content"] is blocks and parts.get("structuredContent") is structure
+        return made if is_whole else {**made, "isError": reply.failed, **parts}
+
+    def _replace(self, reply: ToolReply) -> dict[str, Any]:
+        value, result = reply.get_whole(), self.result
         is_same = result is not None and value is self._judged
         if result is not None and is_same and reply.failed == bool(result.get("isError")):
             return result

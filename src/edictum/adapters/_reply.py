@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any, assert_never
 
+from edictum.adapters._large_results import NO_LIMIT, ResultLimit
 from edictum.core._records import record
 from edictum.core.decide import describe
 from edictum.core.values import dumps
@@ -32,12 +33,16 @@ ReplaceText = Callable[[BaseException, str], BaseException]
 
 @record
 class ToolReply:
-    """One of three: the tool's ``value``, a ``text`` in its place, or an ``error`` to raise."""
+    """One of three: the tool's ``value``, a ``text`` in its place, or an ``error`` to raise.
+
+    The value is whole; ``get`` shortens what is too large for a model.
+    """
 
     outcome: ToolOutcome
     value: Any = None
     text: str | None = None
     error: BaseException | None = None
+    limit: ResultLimit = NO_LIMIT
 
     @property
     def denied(self) -> bool:
@@ -49,20 +54,27 @@ class ToolReply:
         return not isinstance(self.outcome, (ToolExecutionResult, ToolArtifactReference))
 
     def get(self) -> Any:
-        """Return the value or the text; raise the tool's exception."""
+        """Return the value as a model may read it, or the text; raise the tool's exception."""
+        return self.limit.fit(self.get_whole())
+
+    def get_whole(self) -> Any:
+        """Do as ``get`` does, for a value with parts that no model reads: fit the others."""
         if self.error is not None:
             raise self.error
         return self.value if self.text is None else self.text
 
 
-def make_reply(outcome: ToolOutcome, with_redacted_text: ReplaceText) -> ToolReply:
+def make_reply(
+    outcome: ToolOutcome, with_redacted_text: ReplaceText, limit: ResultLimit = NO_LIMIT
+) -> ToolReply:
     match outcome:
         case ToolExecutionResult():
-            return ToolReply(outcome, value=outcome.value)
+            return ToolReply(outcome, value=outcome.value, limit=limit)
         case ToolDenied():
-            return ToolReply(outcome, text=f"DENIED: {outcome.details or outcome.reason}")
+            text = limit.fit(f"DENIED: {outcome.details or outcome.reason}")
+            return ToolReply(outcome, text=text)
         case ToolFailure():
-            return _reply_to_failure(outcome, with_redacted_text)
+            return _reply_to_failure(outcome, with_redacted_text, limit)
         case ToolTimeout():
             waited = f"timed out after {outcome.elapsed_ms} ms."
             return ToolReply(outcome, text=f"Tool '{outcome.tool_name}' {waited}")
@@ -72,12 +84,14 @@ def make_reply(outcome: ToolOutcome, with_redacted_text: ReplaceText) -> ToolRep
             assert_never(outcome)
 
 
-def _reply_to_failure(outcome: ToolFailure, with_redacted_text: ReplaceText) -> ToolReply:
-    error = outcome.exception
+def _reply_to_failure(
+    outcome: ToolFailure, with_redacted_text: ReplaceText, limit: ResultLimit
+) -> ToolReply:
+    error, text = outcome.exception, limit.fit(outcome.error)
     if error is None:
-        return ToolReply(outcome, value=outcome.value)
-    if describe(error) != outcome.error:
-        error = with_redacted_text(error, outcome.error)
+        return ToolReply(outcome, value=outcome.value, limit=limit)
+    if describe(error) != text:
+        error = with_redacted_text(error, text)
     return ToolReply(outcome, error=error)
 
 
@@ -139,4 +153,4 @@ def _replace_value(reply: ToolReply, answer: Any) -> ToolReply:
     """Return the reply with another value, unless it is None or stands for an exception."""
     if answer is None or reply.error is not None:
         return reply
-    return ToolReply(reply.outcome, value=answer)
+    return ToolReply(reply.outcome, value=answer, limit=reply.limit)

@@ -40,6 +40,7 @@ class ClaudeAgentSDKAdapter(Adapter):
     requires: ClassVar = {"claude-agent-sdk": ("0.2.182", "0.3")}
     hands_on_args: ClassVar = True
     context_name: ClassVar = "a hook's input"
+    can_store: ClassVar = False
 
     def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
         super().__init__(*args, **options)
@@ -114,8 +115,7 @@ class ClaudeAgentSDKAdapter(Adapter):
 
     async def _finish(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
         output, key = ToolOutput(asked.get("tool_response")), asked["tool_use_id"]
-        state = self._open.end(key)
-        if state == "judged":
+        if (state := self._open.end(key)) == "judged":
             return {}
         is_open = state == "open"
         reply = await self.aafter(key, output.value, on_warn=on_warn) if is_open else None

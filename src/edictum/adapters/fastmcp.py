@@ -20,6 +20,7 @@ class FastMCPAdapter(Adapter):
     requires: ClassVar = {"fastmcp": ("4.1", "5")}
 
     context_name: ClassVar = "FastMCP's MiddlewareContext"
+    can_store: ClassVar = False
 
     def identify(self, context: Any) -> Identity:
         """Return the subject of a verified token, or else the session that was negotiated.

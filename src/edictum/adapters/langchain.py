@@ -33,9 +33,12 @@ class LangChainAdapter(Adapter):
         wrap = self.as_tool_wrapper(on_postcondition_warn)
         awrap = self.as_async_tool_wrapper(on_postcondition_warn)
         base: Any = self.load("langchain.agents.middleware").AgentMiddleware
+        make = self.load("langchain_core.tools").StructuredTool.from_function
+        readers = self._make_readers(make)
 
         class EdictumMiddleware(base):  # type: ignore[misc]  # the base is known at run time only
             name = self.label  # LangChain takes two of one name for the same
+            tools = readers
 
             def wrap_tool_call(self, request: Any, handler: Any) -> Any:
                 return wrap(request, handler)

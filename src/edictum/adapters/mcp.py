@@ -56,6 +56,7 @@ class MCPAdapter(Adapter):
     """Governs calls on their way to a server: ``await adapter.answer(request, forward)``."""
 
     context_name: ClassVar = "the MCPClient"
+    can_store: ClassVar = False
 
     def identify(self, context: MCPClient) -> Identity:
         return Identity(name_session(context.session_id))

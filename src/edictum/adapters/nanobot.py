@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import Adapter
+from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._call_ids import forget_call_id, get_call_id, note_call_id
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
@@ -27,6 +27,11 @@ class NanobotAdapter(Adapter):
     requires: ClassVar = {"nanobot-ai": ("0.3.5", "0.4")}
 
     context_name: ClassVar = "nanobot's RequestContext"
+
+    def __init__(self, *args: Any, **options: Unpack[AdapterOptions]) -> None:
+        """Leave large results to nanobot, which stores them itself, unless told otherwise."""
+        options.setdefault("max_result_chars", None)
+        super().__init__(*args, **options)
 
     def identify(self, context: Any) -> Identity:
         return Identity(context.session_key)

@@ -28,7 +28,6 @@ class OpenAIAgentsAdapter(Adapter):
     """Governs an agent: ``OpenAIAgentsAdapter(guard).govern(agent)``."""
 
     requires: ClassVar = {"openai-agents": ("0.24", "0.25")}
-
     context_name: ClassVar = "the SDK's ToolContext"
     session_hint: ClassVar = "Run the agent with RunConfig(group_id=...). "
 
@@ -46,7 +45,8 @@ class OpenAIAgentsAdapter(Adapter):
         if self in get_governors(agent):
             return agent
         self.check_tools(list_parameters(agent.tools))
-        adapter = self
+        adapter, readers = self, self._make_readers(self.load("agents").function_tool)
+        readers = [self._wrap_tool(tool, on_postcondition_warn) for tool in readers]
         kind: Any = type(agent)
 
         class GovernedAgent(kind):  # type: ignore[misc]  # the base is known at run time only
@@ -56,7 +56,7 @@ class OpenAIAgentsAdapter(Adapter):
 
             async def get_all_tools(self, run_context: Any) -> list[Any]:
                 adapter._wrap_tools(self, on_postcondition_warn)  # again, for what was added since
-                tools = await super().get_all_tools(run_context)
+                tools = [*await super().get_all_tools(run_context), *readers]
                 return [adapter._wrap_tool(tool, on_postcondition_warn) for tool in tools]
 
         agent.__class__ = GovernedAgent

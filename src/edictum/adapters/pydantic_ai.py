@@ -49,8 +49,12 @@ class PydanticAIAdapter(Adapter):
         """Return a capability for ``Agent``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
+        readers = self.load("pydantic_ai").FunctionToolset(self._make_readers(lambda each: each))
 
         class EdictumCapability(base):  # type: ignore[misc]  # the base is known at run time only
+            def get_toolset(self) -> Any:
+                return readers
+
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
             ) -> Any:
@@ -78,7 +82,7 @@ class PydanticAIAdapter(Adapter):
             shown = _to_judge(returned)
             return shown
 
-        details["call_id"] = call.tool_call_id
+        details |= {"call_id": call.tool_call_id, "is_plain": lambda: shown is returned}
         reply = await self.acall(call.tool_name, args, body, **details)
         if reply.text is not None and reply.failed:
             raise self._exceptions.ToolFailed(reply.text)
@@ -120,11 +124,15 @@ def _to_judge(returned: Any) -> Any:
 
 def _answer(returned: Any, reply: ToolReply, shown: Any) -> Any:
     """Return the tool's result, with its parts replaced where the guard changed something."""
-    value = reply.get()
     if shown is returned or reply.text is not None:
-        return value
-    if value is shown:
-        return returned
+        return reply.get()
+    made = returned if reply.get_whole() is shown else _rebuild(returned, reply.value, shown)
+    read = {name: reply.limit.fit(getattr(made, name)) for name in ("return_value", "content")}
+    return replace(made, **read)
+
+
+def _rebuild(returned: Any, value: Any, shown: Any) -> Any:
+    """Return the tool's ToolReturn with the value that the guard left of it."""
     has_parts = any(getattr(returned, name) is not None for name in BESIDE)
     if has_parts and isinstance(value, dict) and value.keys() == shown.keys():
         parts = value

@@ -65,6 +65,9 @@ class SemanticKernelAdapter(Adapter):
             if reply.denied and self._terminate_on_deny:
                 context.terminate = True
 
+        make = self.load("semantic_kernel.functions").kernel_function
+        for reader in self._make_readers(make):
+            kernel.add_function("edictum", reader)
         kernel.add_filter(types.AUTO_FUNCTION_INVOCATION, govern)
         if not any(known is note_exceptions for _, known in kernel.function_invocation_filters):
             kernel.add_filter(types.FUNCTION_INVOCATION, note_exceptions)

@@ -15,6 +15,7 @@ from contextlib import redirect_stdout
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from edictum.adapters._large_results import MAX_RESULT_CHARS
 from edictum.adapters.mcp import MCPAdapter
 from edictum.audit import FileAuditSink
 from edictum.cli._mcp_gateway import serve_port
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
     session = "the session in which the calls of all clients are counted"
     add("--session", metavar="ID", help=session)
+    most = "how many characters of a result a client is shown; 0 shows all of it"
+    default = MAX_RESULT_CHARS
+    add("--max-result-chars", type=int, default=default, metavar="N", help=most)
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
@@ -74,7 +78,8 @@ def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
     guard, session_id = _make_guard(options), options.session
     if session_id is None and options.http is None:
         session_id = guard.new_session_id()
-    return MCPAdapter(guard, session_id=session_id)
+    most = options.max_result_chars or None
+    return MCPAdapter(guard, session_id=session_id, max_result_chars=most)
 
 
 def _check(options: argparse.Namespace, url: str | None) -> None:

@@ -128,6 +128,11 @@ class AdapterDriver:
     # how a raising tool is recorded; "framework" where a wire carries only a failure flag
     raised_as: ClassVar[str] = "exception"
 
+    # whether the adapter itself gives the agent ``read_artifact`` where there is a store
+    adds_reader: ClassVar[bool] = False
+    # False: the adapter is shown texts only, so that a long structure is a long text
+    has_structures: ClassVar[bool] = True
+
     way: str = ""  # in which the agent of the current test runs: "sync" or "async"
 
     def make_adapter(self, guard: Edictum, **options: Any) -> Any:

@@ -25,6 +25,7 @@ from edictum.testing._adapter_driver import ScriptedCall as ScriptedCall
 from edictum.testing._adapter_driver import ScriptPlayer as ScriptPlayer
 from edictum.testing._adapter_driver import ToolAnswer as ToolAnswer
 from edictum.testing._adapter_driver import get_conversation as get_conversation
+from edictum.testing._adapter_large_checks import LargeResultChecks
 from edictum.testing._adapter_result_checks import ResultChecks
 from edictum.testing._adapter_run_checks import RunChecks
 from edictum.testing._adapter_tools import SECRET as SECRET
@@ -42,7 +43,7 @@ Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
-class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks):
+class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks):
     """Subclass it in a test module with the methods of a driver, and run it as tests."""
 
     def test_nothing_essential_is_declared_away(self) -> None:
@@ -59,9 +60,10 @@ class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks):
 
 
 def _list_tests() -> list[tuple[str, Callable[[Any], None]]]:
+    checks = (ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks)
     return [
         (name, test)
-        for part in (ResultChecks, RunChecks, UserChecks, DefaultChecks, AdapterConformance)
+        for part in (*checks, AdapterConformance)
         for name, test in vars(part).items()
         if name.startswith("test_")
     ]
