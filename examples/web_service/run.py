@@ -28,6 +28,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--grace", type=int, default=30, help="seconds for requests to end in")
     parser.add_argument("--data", type=Path, default=HERE.parents[1] / ".build" / "web_service")
     parser.add_argument("--token", metavar="USER", help="print a token of a user, and end")
     parser.add_argument("--role", default="customer", choices=["customer", "staff"])
@@ -50,7 +51,7 @@ def main() -> None:
         host=options.host,
         port=options.port,
         workers=options.workers,
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=options.grace,
     )
 
 
