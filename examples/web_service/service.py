@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,10 +48,24 @@ async def run_worker(app: FastAPI) -> AsyncIterator[None]:
     app.state.guard, app.state.approvals = guard, approvals
     app.state.tokens = Tokens.open(data / "token.key")
     app.state.agent = await asyncio.to_thread(make_agent, guard, data / "refunds.jsonl")
+    app.state.running = running = set()
     try:
         yield
     finally:
+        if running:  # cancelled when their time was over: a server need not wait for their end
+            await asyncio.wait(running, timeout=10)
         await guard.close()
+
+
+@contextmanager
+def keep_track(app: FastAPI) -> Iterator[None]:
+    """Let the end of the worker wait for this request."""
+    task = asyncio.current_task()
+    app.state.running.add(task)
+    try:
+        yield
+    finally:
+        app.state.running.discard(task)
 
 
 def find_caller(
@@ -77,11 +91,12 @@ async def send_message(
     caller: Annotated[Caller, Depends(find_caller)],
 ) -> dict[str, Any]:
     """Run the agent. The session is a conversation of this user: no other can be named."""
-    state = await request.app.state.agent.ainvoke(
-        {"messages": [{"role": "user", "content": message.text}]},
-        {"configurable": {"thread_id": f"{caller.user_id}/{conversation_id}"}},
-        context=caller,
-    )
+    with keep_track(request.app):
+        state = await request.app.state.agent.ainvoke(
+            {"messages": [{"role": "user", "content": message.text}]},
+            {"configurable": {"thread_id": f"{caller.user_id}/{conversation_id}"}},
+            context=caller,
+        )
     messages = state["messages"]
     return {"text": messages[-1].text, "calls": read_replies(messages), "worker": os.getpid()}
 

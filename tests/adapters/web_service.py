@@ -40,6 +40,7 @@ class Service:
     log: Path
     ledger: Any = None
     _tokens: Any = field(init=False)
+    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
 
     def __post_init__(self) -> None:
         self._tokens = tokens.Tokens.open(self.data / "token.key")
@@ -57,7 +58,8 @@ class Service:
         self, client: httpx.AsyncClient, user: str, text: str, conversation: str = "c"
     ) -> dict[str, Any]:
         path, headers = f"/conversations/{conversation}/messages", self.authorize(user)
-        answer = await client.post(path, json={"text": text}, headers=headers)
+        async with self._at_once:  # httpx is slow with a long queue of its own
+            answer = await client.post(path, json={"text": text}, headers=headers)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
