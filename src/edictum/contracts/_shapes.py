@@ -23,6 +23,7 @@ from edictum.contracts._tree import (
     read_plain_word,
     to_plain,
 )
+from edictum.core.durations import DURATION, parse_duration
 
 WRONG: Any = object()  # what ``read`` returns for a value that it has reported
 

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import Any, cast
 
 from edictum.core._records import record
-from edictum.core.values import parse_duration
+from edictum.core.durations import parse_duration
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
