@@ -51,6 +51,7 @@ def main() -> None:
         host=options.host,
         port=options.port,
         workers=options.workers,
+        timeout_keep_alive=75,  # longer than clients and proxies keep a connection
         timeout_graceful_shutdown=options.grace,
     )
 
