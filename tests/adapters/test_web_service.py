@@ -148,7 +148,7 @@ class Load:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.sent: Counter[str] = Counter()
-        self.broken: Counter[str] = Counter()  # nobody knows what became of these requests
+        self.broken: Counter[str] = Counter()  # what became of these requests is not known
         self.refunded: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> None:
@@ -179,7 +179,8 @@ class Load:
 
 @pytest.mark.soak
 async def test_a_killed_worker_costs_no_count_and_no_outcome(service: Service) -> None:
-    before = service.find_workers()
+    before = wait_until(lambda: len(found := service.find_workers()) == 2 and found)
+    assert before
     killed, seconds = min(before), effort(6, soak=60)
     load = Load(service)
     running = asyncio.create_task(load.run(seconds))
