@@ -27,7 +27,9 @@ EXAMPLE = ROOT / "examples" / "web_service"
 tokens = load_module(EXAMPLE / "tokens.py")
 CLOSING = {"call_executed", "call_failed", "call_paused"}
 CONNECTIONS = 200
-LEASE_S = 5
+# Short leases, for a worker that is killed; a store that is slow because the machine is busy is
+# waited for, and not taken for one that is down.
+STORE_OPTIONS = "lease=5s&wait=60s"
 
 
 @dataclass
@@ -101,7 +103,7 @@ def read_lines(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def get_store(data: Path) -> str:
-    return f"sqlite:///{data / 'sessions.db'}?lease={LEASE_S}s"
+    return f"sqlite:///{data / 'sessions.db'}?{STORE_OPTIONS}"
 
 
 @contextlib.contextmanager
