@@ -43,9 +43,8 @@ class ScriptedModel(BaseChatModel):
     ) -> ChatResult:
         last = messages[-1]
         if last.type == "human":
-            answer = AIMessage(
-                "", tool_calls=[make_call(found) for found in ASKED.finditer(last.text)]
-            )
+            calls = [make_call(found) for found in ASKED.finditer(last.text)]
+            answer = AIMessage("" if calls else "Ask for: refund A1 40", tool_calls=calls)
         else:
             answer = AIMessage("Done. " + read_replies(messages)[-1]["text"])
         return ChatResult(generations=[ChatGeneration(message=answer)])

@@ -52,6 +52,7 @@ def main() -> None:
         port=options.port,
         workers=options.workers,
         timeout_keep_alive=75,  # longer than clients and proxies keep a connection
+        timeout_worker_healthcheck=30,  # a worker on a busy machine is not taken for a hung one
         timeout_graceful_shutdown=options.grace,
     )
 
