@@ -7,6 +7,7 @@
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
 #   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
 #   make sizes   how many bytes sessions and calls take in each store
+#   make service    a web service with one agent for many users, on port 8000 (examples/web_service); PORT=9000 PROCESSES=4
 #   make walk    how far one call walks: function activations, files, changes of package
 #   make metrics sizes, names and words of src, next to the bounds that a test holds
 #   make lint    ruff and mypy only
@@ -37,13 +38,18 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rest test-light soak frameworks bench sizes walk metrics lint clean
+.PHONY: help demo service check test test-rest test-light soak frameworks bench sizes walk metrics lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
 demo: $(DEMO_INSTALLED)
 	@$(DEMO_VENV)/bin/python examples/demo/demo.py
+
+service: PORT ?= 8000
+service: PROCESSES ?= 2
+service: .venvs/service/.installed
+	@.venvs/service/bin/python examples/web_service/run.py --port $(PORT) --workers $(PROCESSES)
 
 check: lint
 	@echo "== pytest, without what is slow"
@@ -69,6 +75,7 @@ test-light:
 
 soak: $(INSTALLED)
 	@EDICTUM_SOAK=1 $(PYTEST) -m soak
+	@EDICTUM_SOAK=1 $(PYTHON) frameworks/run.py --only web_service
 
 lint: $(INSTALLED)
 	@echo "== ruff"
@@ -98,9 +105,12 @@ clean:
 
 $(VENV)/.installed: EXTRAS := dev
 .venvs/demo/.installed: EXTRAS := demo,yaml,harness
-$(VENV)/.installed .venvs/demo/.installed: pyproject.toml
+.venvs/service/.installed: EXTRAS := yaml,redis
+.venvs/service/.installed: MORE := --requirement examples/web_service/requirements.txt
+.venvs/service/.installed: examples/web_service/requirements.txt
+$(VENV)/.installed .venvs/demo/.installed .venvs/service/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("edictum needs Python 3.11 or newer; try: make PYTHON=python3.11")'
 	@echo "== installing edictum[$(EXTRAS)] into $(@D)"
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[$(EXTRAS)]' $(MORE)
 	@touch $@

@@ -15,6 +15,7 @@ from support.processes import ROOT
 
 TARGETS = (
     "demo",
+    "service",
     "check",
     "test",
     "soak",
@@ -99,7 +100,9 @@ def test_check_needs_neither_servers_nor_coverage():
     assert "--cov" not in tests
 
 
-@pytest.mark.parametrize("target", ["demo", "check", "test", "bench", "lint", "walk", "metrics"])
+@pytest.mark.parametrize(
+    "target", ["demo", "service", "check", "test", "bench", "lint", "walk", "metrics"]
+)
 def test_targets_install_what_they_need(target):
     commands = would_run(target)
     assert position(commands, "-m venv") < position(commands, "-m pip install")

@@ -85,6 +85,16 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor in anchors(page), f"{match['target']}: no such heading"
 
 
+def test_the_service_on_the_page_is_the_example():
+    """Every line of code is a line of the example, so that nothing on the page goes stale."""
+    files = [path for path in (ROOT / "examples" / "web_service").iterdir() if path.is_file()]
+    known = {line.strip() for path in files for line in path.read_text("utf-8").splitlines()}
+    fences = fences_of(ROOT / "docs" / "guides" / "web-service.md")
+    shown = [fence.body.splitlines() for fence in fences if fence.language == "text"]
+    assert len(shown) >= 4
+    assert [line for lines in shown for line in lines if line.strip() not in known | {""}] == []
+
+
 def linked_from(path: Path) -> set[Path]:
     targets = {
         (path.parent / match["target"].partition("#")[0]).resolve()

@@ -40,6 +40,9 @@ def test_importing_edictum_loads_no_store() -> None:
         "memory:?lease=x",
         "memory:?ttl=0",
         "memory:?wait=-1",
+        "memory:?lease=0s",
+        "memory:?lease=30 s",
+        "memory:?ttl=1w",
     ],
 )
 def test_a_wrong_url_is_refused_at_once(bad: str) -> None:
@@ -52,6 +55,8 @@ def test_options_stand_in_the_url_or_beside_it(tmp_path: Path, opened: Any) -> N
     assert (ledger.default_lease_s, ledger.wait_s) == (7.0, 3.0)
     assert opened(f"sqlite:///{tmp_path}/s.db?lease=7", lease_s=9).default_lease_s == 9.0
     assert opened("memory:", lease_s=5).default_lease_s == 5.0
+    assert opened("memory:?lease=2m").default_lease_s == 120.0
+    assert opened(f"sqlite:///{tmp_path}/s.db?lease=500ms&wait=1.5").default_lease_s == 0.5
 
 
 def test_a_package_can_register_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

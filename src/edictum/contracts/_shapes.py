@@ -23,6 +23,7 @@ from edictum.contracts._tree import (
     read_plain_word,
     to_plain,
 )
+from edictum.core.durations import DURATION, parse_duration
 
 WRONG: Any = object()  # what ``read`` returns for a value that it has reported
 
@@ -351,8 +352,6 @@ class Free:
 
 KEY_SIMILARITY = 0.7  # of 1, from which a key is taken for a misspelling of another
 MOST = 10**9  # of seconds, calls and the like: every store can count so far
-DURATION = r"^[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)$"
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -366,8 +365,8 @@ class Duration:
         if value == "none" and self.or_none:
             return None
         seconds: float = 0
-        if isinstance(value, str) and (found := re.fullmatch(DURATION, value)):
-            seconds = float(value[: found.start(2)]) * UNITS[found.group(2)]
+        if isinstance(value, str):
+            seconds = parse_duration(value) or 0
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
             seconds = value
         if not seconds > 0:

@@ -142,9 +142,7 @@ class HeldCall:
 
 class StorageLedger:
     """A Ledger on top of any StorageBackend. Leases do not run out, sessions are not forgotten, and
-    limits with a window are refused: four verbs cannot keep time. The tools of a session are known
-    for the last MAX_KNOWN_SESSIONS that this process has used; a reset of another one leaves the
-    counters of its tools.
+    limits with a window are refused: four verbs cannot keep time.
     """
 
     name = "storage"

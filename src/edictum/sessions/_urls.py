@@ -9,6 +9,7 @@ from types import EllipsisType
 from typing import Any, cast
 
 from edictum.core._records import record
+from edictum.core.durations import parse_duration
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
@@ -99,14 +100,16 @@ def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
 
 
 def _seconds(name: str, value: Any) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
+    """Return a length of time: "30s", or seconds as a number or its text."""
+    seconds = parse_duration(value) if isinstance(value, str) else None
+    if seconds is None:
+        try:
+            seconds = float(value)
+        except (TypeError, ValueError):
+            seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise EdictumConfigError(
-            f"Session store: {name} is {value!r}.", hint="Use seconds, more than 0."
-        )
+        hint = "Use seconds, more than 0, or a number with a unit: 500ms, 30s, 5m, 2h, 1d."
+        raise EdictumConfigError(f"Session store: {name} is {value!r}.", hint=hint)
     return seconds
 
 

@@ -1,0 +1,145 @@
+"""The service: one guard and one agent in each worker, many users."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from agent import make_agent, read_replies
+from approvals import SqliteApprovals
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import Path as UrlPath
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
+from tokens import Caller, Tokens
+
+from edictum import Edictum, EdictumError, FileAuditSink
+
+HERE = Path(__file__).resolve().parent
+routes = APIRouter()
+
+
+class Message(BaseModel):
+    text: str
+
+
+class Answer(BaseModel):
+    approved: bool
+
+
+@asynccontextmanager
+async def run_worker(app: FastAPI) -> AsyncIterator[None]:
+    """Make what a worker needs when it starts, and close it when its last request has ended.
+
+    Here, and not when the module is imported: a server may import it in a process that forks.
+    """
+    data = Path(os.environ["SERVICE_DATA"])
+    approvals = SqliteApprovals(data / "approvals.db")
+    guard = Edictum.from_yaml(
+        HERE / "contracts.yaml",
+        approval_backend=approvals,
+        audit_sink=FileAuditSink(data / f"audit-{os.getpid()}.jsonl", max_bytes=100_000_000),
+        local_events=0,  # the audit is in the file
+    )
+    app.state.guard, app.state.approvals = guard, approvals
+    app.state.tokens = Tokens.open(data / "token.key")
+    app.state.agent = await asyncio.to_thread(make_agent, guard, data / "refunds.jsonl")
+    app.state.running = running = set()
+    try:
+        yield
+    finally:
+        if running:  # cancelled when their time was over: a server need not wait for their end
+            await asyncio.wait(running, timeout=10)
+        await guard.close()
+
+
+@contextmanager
+def keep_track(app: FastAPI) -> Iterator[None]:
+    """Let the end of the worker wait for this request."""
+    task = asyncio.current_task()
+    app.state.running.add(task)
+    try:
+        yield
+    finally:
+        app.state.running.discard(task)
+
+
+def find_caller(
+    request: Request, sent: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]
+) -> Caller:
+    caller = request.app.state.tokens.read(sent.credentials)
+    if caller is None:
+        raise HTTPException(401, "The token was not made by this service.")
+    return caller
+
+
+def find_staff(caller: Annotated[Caller, Depends(find_caller)]) -> Caller:
+    if caller.role != "staff":
+        raise HTTPException(403, "Only staff may answer approvals.")
+    return caller
+
+
+@routes.post("/conversations/{conversation_id}/messages")
+async def send_message(
+    request: Request,
+    conversation_id: Annotated[str, UrlPath(pattern=r"^[\w-]{1,64}$")],
+    message: Message,
+    caller: Annotated[Caller, Depends(find_caller)],
+) -> dict[str, Any]:
+    """Run the agent. The session is a conversation of this user: no other can be named."""
+    with keep_track(request.app):
+        state = await request.app.state.agent.ainvoke(
+            {"messages": [{"role": "user", "content": message.text}]},
+            {"configurable": {"thread_id": f"{caller.user_id}/{conversation_id}"}},
+            context=caller,
+        )
+    messages = state["messages"]
+    return {"text": messages[-1].text, "calls": read_replies(messages), "worker": os.getpid()}
+
+
+@routes.get("/conversations/{conversation_id}")
+def read_counters(
+    request: Request, conversation_id: str, caller: Annotated[Caller, Depends(find_caller)]
+) -> dict[str, int]:
+    """Tell a user what was counted. An ordinary function: FastAPI runs it in a thread."""
+    found = request.app.state.guard.session(f"{caller.user_id}/{conversation_id}").snapshot().totals
+    return {"attempts": found.attempts, "executions": found.executions, "running": found.in_flight}
+
+
+@routes.get("/approvals")
+def list_approvals(
+    request: Request, staff: Annotated[Caller, Depends(find_staff)]
+) -> list[dict[str, Any]]:
+    return list(request.app.state.approvals.list_pending())
+
+
+@routes.post("/approvals/{approval_id}")
+def answer_approval(
+    request: Request,
+    approval_id: str,
+    answer: Answer,
+    staff: Annotated[Caller, Depends(find_staff)],
+) -> dict[str, bool]:
+    if not request.app.state.approvals.answer(approval_id, answer.approved, staff.user_id):
+        raise HTTPException(404, "No such question waits for an answer.")
+    return {"approved": answer.approved}
+
+
+@routes.get("/health")
+def check_health(request: Request) -> dict[str, Any]:
+    """Say whether this worker can count: without its store it denies every call."""
+    try:
+        request.app.state.guard.session("health").snapshot()
+    except EdictumError as exc:
+        raise HTTPException(503, "The session store does not answer.") from exc
+    return {"status": "ok", "worker": os.getpid()}
+
+
+def make_app() -> FastAPI:
+    app = FastAPI(title="Support", lifespan=run_worker)
+    app.include_router(routes)
+    return app
