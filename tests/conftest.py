@@ -40,6 +40,9 @@ TRACED = (
     "contracts/test_postconditions.py",
     "contracts/test_bundle_settings.py",
     "contracts/test_custom_selectors.py",
+    "contracts/test_left_out_arguments.py",
+    "contracts/test_tool_check.py",
+    "contracts/test_secrets_in_bundles.py",
 )
 NOT_TRACED = ("harness/execution",)
 HERE = Path(__file__).parent

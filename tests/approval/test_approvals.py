@@ -302,7 +302,7 @@ async def test_a_comment_voids_no_answer() -> None:
 
 # --- What a backend is shown ----------------------------------------------------------------------
 
-SECRETS = {"password": "hunter2", "note": "Bearer abcdefghijklmnop", "amount": 5}
+SECRETS = {"password": "hunter2", "note": "Bearer q7Zk2mX9vB4nR8tL", "amount": 5}
 HIDDEN = {"password": "[REDACTED]", "note": "Bearer [REDACTED]", "amount": 5}
 
 
@@ -321,7 +321,7 @@ async def test_a_backend_is_shown_no_secrets() -> None:
     ann = Principal(user_id="ann", claims={"api_key": "k-1"})
     ran = await guard.run("pay", SECRETS, lambda **args: args, principal=ann)
     (request,) = backend.requests
-    assert (request.tool_args, request.message) == (HIDDEN, "Pay with --password [REDACTED]")
+    assert (request.tool_args, request.message) == (HIDDEN, "Pay with --password [REDACTED]?")
     assert request.principal is not None
     assert request.principal["claims"] == {"api_key": "[REDACTED]"}
     assert ran == SECRETS
