@@ -124,7 +124,8 @@ def measured() -> dict[str, str]:
     """Test module -> venv of everything that has an adapter; the proxy is a process and has a
     benchmark of its own.
     """
-    return {name: venv for name, venv in frameworks().items() if not name.startswith("mcp_proxy")}
+    adapters = {path.stem for path in ADAPTERS.glob("[!_]*.py")}
+    return {name: venv for name, venv in frameworks().items() if name in adapters}
 
 
 def main() -> None:

@@ -552,7 +552,9 @@ def test_an_approval_backend_may_interrupt_the_graph(approved: bool, asynchronou
 
     guard = Edictum(contracts=[ask], approval_backend=AskedByTheGraph())
     agent = create_agent(
-        ScriptedModel(script=[turn([ScriptedCall("delete", {"name": "x"}, "c1")])], seen=[]),
+        ScriptedModel(
+            player=ScriptPlayer([[ScriptedCall("delete", {"name": "x"}, "c1")]]), seen=[]
+        ),
         [as_tool(delete)],
         middleware=[LangChainAdapter(guard).as_middleware()],
         checkpointer=InMemorySaver(),

@@ -46,7 +46,7 @@ def test_success_check_judges_all_calls_right_and_both_limits_fire_in_time(shown
 def test_each_kind_of_outcome_shows_what_the_model_reads(shown):
     text = shown[0]
     assert '{"status": 500, "message": "Internal Server Error"}' in text
-    assert '{"status": "error", "error": "Internal Server Error", "retryable": true}' in text
+    assert '{"status": "error", "error": "Internal Server Error", "retryable": true, ' in text
     assert '{"region": "eu-west-1", "api_key": "[REDACTED]"}' in text
     assert '"timed_out": true, "retryable": false' in " ".join(text.split())
     assert (

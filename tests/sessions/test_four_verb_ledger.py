@@ -118,7 +118,7 @@ async def test_what_cannot_be_given_back_is_told_and_the_rest_is_given_back(
                 raise ConnectionError("away again")
             return await super().increment(key, amount)
 
-    storage = Broken(fails_at=6)
+    storage = Broken(fails_at=7)
     with pytest.raises(ConnectionError, match="for a moment"):
         await StorageLedger(storage).reserve(Reservation("s", "a", ("", "work"), ()))
     assert "could not be given back: away again" in caplog.text
