@@ -14,11 +14,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tables import Sample, by_median, print_table
 from venvs import NotMeasured, ask, frameworks
 
+ADAPTERS = Path(__file__).parents[1] / "src" / "edictum" / "adapters"
 SECONDS = 1.5  # per framework and way
 CPU, WALL = 0, 1
 KINDS = {
