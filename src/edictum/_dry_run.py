@@ -157,10 +157,7 @@ class DryRun:
             deny_reasons=reasons,
             warn_reasons=warnings,
             contracts_evaluated=len(every),
-            policy_error=judged.ledger_failed
-            or decision.policy_error
-            or any(answer.verdict.policy_error for answer in every)
-            or any(hook.policy_error for hook in decision.hooks),
+            policy_error=_has_policy_error(judged, every),
             needs_approval=decision.effect == "approve",
         )
 
@@ -171,6 +168,15 @@ class DryRun:
         settled = self._drive(await_answers(plan.ask_after(call, output)))
         answers = tuple(as_answer(contract, raw, mode) for contract, raw in settled)
         return all_answers(plan.after, answers)
+
+
+def _has_policy_error(judged: Judged, answers: list[Answer]) -> bool:
+    return (
+        judged.ledger_failed
+        or judged.decision.policy_error
+        or any(answer.verdict.policy_error for answer in answers)
+        or any(hook.policy_error for hook in judged.decision.hooks)
+    )
 
 
 def _reasons(judged: Judged, answers: list[Answer], mode: Mode) -> list[str]:

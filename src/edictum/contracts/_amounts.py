@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edictum.contracts._problems import BundleProblem, suggest
 from edictum.contracts._selectors import (
@@ -26,6 +27,8 @@ from edictum.errors import EdictumConfigError
 
 if TYPE_CHECKING:
     from edictum.contracts._bundle import AmountSpec, Bundle
+
+_Stated = TypeVar("_Stated")
 
 NEVER_NUMBERS = ("environment", "tool", "session")
 MAX_GUESSED_PAIRS = 1_000  # with more to compare, no name is suggested for another
@@ -106,17 +109,10 @@ def find_unmatched_amounts(
     """
     limits = [spec.budgets for spec in bundle.contracts if spec.enabled]
     tools = [settings.get(key, {}) for settings in bundle.tools.values() for key in AMOUNT_KEYS]
-    all_stated = {*stated, *(name for amounts in tools for name in amounts)}
-    all_read = {*read, *(name for budgets in limits for name in budgets)}
-    unstated = {
-        name: problem
-        for budgets in limits
-        for name, problem in budgets.items()
-        if name not in all_stated
-    }
-    unread: dict[str, AmountSpec] = {
-        name: spec for amounts in tools for name, spec in amounts.items() if name not in all_read
-    }
+    all_stated = {*stated, *chain.from_iterable(tools)}
+    all_read = {*read, *chain.from_iterable(limits)}
+    unstated = _collect_others(all_stated, limits)
+    unread: dict[str, AmountSpec] = _collect_others(all_read, tools)
     pairs = len(unstated) * len(all_stated) + len(unread) * len(all_read)
     if pairs > MAX_GUESSED_PAIRS:
         all_stated, all_read = set(), set()
@@ -124,6 +120,11 @@ def find_unmatched_amounts(
         *(_with_guess(problem, name, all_stated) for name, problem in unstated.items()),
         *(_with_guess(spec.unread, name, all_read) for name, spec in unread.items()),
     ]
+
+
+def _collect_others(known: set[str], named: Iterable[Mapping[str, _Stated]]) -> dict[str, _Stated]:
+    """Return in one dict what has a name that is not known."""
+    return {name: it for each in named for name, it in each.items() if name not in known}
 
 
 def _with_guess(problem: BundleProblem, name: str, known: Iterable[str]) -> BundleProblem:

@@ -63,22 +63,27 @@ def _read(pattern: str) -> list[_Sequence] | None:
     """Return the alternatives of a pattern; None when it is one that is not judged."""
     stack: list[list[_Sequence]] = [[[]]]
     for token in _TOKEN.finditer(pattern):
-        kind, text = token.lastgroup or "", token.group()
-        if kind in ("open", "flags") and _has_line_flag(text):
+        if token.lastgroup in ("open", "flags") and _has_line_flag(token.group()):
             return None
-        if kind == "open":
-            stack.append([[]])
-        elif kind == "close" and len(stack) > 1:
-            group = _Item("group", choices=stack.pop())
-            group.weight = min(_weigh(sequence) for sequence in group.choices)
-            stack[-1][-1].append(group)
-        elif kind == "or":
-            stack[-1].append([])
-        elif kind == "repeat" and stack[-1][-1]:
-            stack[-1][-1][-1].optional |= _may_be_left_out(token)
-        elif kind not in ("comment", "flags"):
-            stack[-1][-1].append(_Item(kind, _weight_of(kind, text)))
+        _add_token(stack, token)
     return stack[0] if len(stack) == 1 else None
+
+
+def _add_token(stack: list[list[_Sequence]], token: re.Match[str]) -> None:
+    """Add a token to the innermost group that is open, or open or close a group."""
+    kind = token.lastgroup or ""
+    if kind == "open":
+        stack.append([[]])
+    elif kind == "close" and len(stack) > 1:
+        group = _Item("group", choices=stack.pop())
+        group.weight = min(_weigh(sequence) for sequence in group.choices)
+        stack[-1][-1].append(group)
+    elif kind == "or":
+        stack[-1].append([])
+    elif kind == "repeat" and stack[-1][-1]:
+        stack[-1][-1][-1].optional |= _may_be_left_out(token)
+    elif kind not in ("comment", "flags"):
+        stack[-1][-1].append(_Item(kind, _weight_of(kind, token.group())))
 
 
 def _has_line_flag(opening: str) -> bool:

@@ -238,24 +238,33 @@ def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
         message = f"'{name}' is not a word of conditions"
         return report(key, problems, message, f"Did you mean '{meant}'?")
     if not isinstance(body, Map) or len(body.values) != 1:
-        got, hint = describe_value(body), f"Write for example '{name}: {{equals: value}}'."
-        if isinstance(body, Map):
-            got = f"{len(body.values)} operators"
-            hint = "Write one condition for each, in a list under 'all:'." if body.values else hint
-        return report(body, problems, f"'{name}' needs one operator, got {got}", hint)
+        return _report_operators(name, body, problems)
     ((operator, tree),) = body.values.items()
     place = body.keys[operator]
     if not operator:
         return report(place, problems, "the operator is empty", "Write for example equals.")
+    value = _read_value(operator, tree, problems)
+    return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
+
+
+def _report_operators(name: str, body: Tree, problems: Problems) -> Any:
+    """Report that there is not exactly one operator under a selector."""
+    got, hint = describe_value(body), f"Write for example '{name}: {{equals: value}}'."
+    if isinstance(body, Map):
+        got = f"{len(body.values)} operators"
+        hint = "Write one condition for each, in a list under 'all:'." if body.values else hint
+    return report(body, problems, f"'{name}' needs one operator, got {got}", hint)
+
+
+def _read_value(operator: str, tree: Tree, problems: Problems) -> Any:
+    """Return what an operator compares with; an unknown operator may be a custom one."""
     known = OPERATORS.get(operator)
-    if known is not None and known.take is None and read_reference(tree) is not None:
+    if known is None:
+        return read_reference(tree) or to_plain(tree)
+    if known.take is None and read_reference(tree) is not None:
         message = f"'{operator}' takes what the bundle says, and not a field"
         return report(tree, problems, message, "Compare fields with equals, in or contains.")
-    if known is not None:
-        value = known.value_shape.read(tree, problems)
-    else:
-        value = read_reference(tree) or to_plain(tree)
-    return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
+    return known.value_shape.read(tree, problems)
 
 
 def expression_schema() -> dict[str, Any]:

@@ -364,11 +364,7 @@ class Duration:
         value = tree.value if isinstance(tree, Scalar) else None
         if value == "none" and self.or_none:
             return None
-        seconds: float = 0
-        if isinstance(value, str):
-            seconds = parse_duration(value) or 0
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
-            seconds = value
+        seconds = _to_seconds(value)
         if not seconds > 0:
             none = ", or none" if self.or_none else ""
             hint = f"Write for example 60s, 5m or 1h{none}."
@@ -380,6 +376,15 @@ class Duration:
         text = {"type": "string", "pattern": DURATION, "not": {"pattern": r"^[0.]+[a-z]+$"}}
         number = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST}
         return {"anyOf": [number, text, *([{"const": "none"}] if self.or_none else [])]}
+
+
+def _to_seconds(value: Any) -> float:
+    """Return a length of time in seconds; 0 when it is not one."""
+    if isinstance(value, str):
+        return parse_duration(value) or 0
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= MOST:
+        return value
+    return 0
 
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")

@@ -131,11 +131,7 @@ class Limit:
         if self.message:
             return self.message
         if self.metric is Metric.ATTEMPTS:
-            tool = f" for {self.tool}" if self.tool else ""
-            return (
-                f"Attempt limit reached{tool} ({self.maximum}{self._whose()}). Agent may be stuck"
-                " in a retry loop. Stop and reassess."
-            )
+            return self._attempts_reason()
         within = f" within {self.window_s:g} s" if self.window_s else ""
         if self.amount is not None:
             return self._budget_reason(used, in_flight, asked, within)
@@ -152,6 +148,13 @@ class Limit:
 
     def _whose(self) -> str:
         return "" if self.scope == SESSION_SCOPE else f", scope: {self.scope}"
+
+    def _attempts_reason(self) -> str:
+        tool = f" for {self.tool}" if self.tool else ""
+        return (
+            f"Attempt limit reached{tool} ({self.maximum}{self._whose()}). Agent may be stuck"
+            " in a retry loop. Stop and reassess."
+        )
 
     def _budget_reason(self, used: int, in_flight: int, asked: int | None, within: str) -> str:
         what = f"{self.amount} of {self.tool}" if self.tool else self.amount

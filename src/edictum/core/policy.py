@@ -323,6 +323,14 @@ def tool_entry(name: str, settings: Any) -> ToolEntry:
     if not isinstance(settings, Mapping):
         hint = 'Use a dict such as {"side_effect": "read"}.'
         raise EdictumConfigError(f"tools[{name!r}] is {settings!r}.", hint=hint)
+    values = _read_settings(name, settings)
+    states_effect = "side_effect" in values
+    describes = states_effect or "idempotent" in values
+    return ToolEntry(**values, describes=describes, states_effect=states_effect)
+
+
+def _read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are given, as a ToolEntry takes them."""
     values = {key: value for key, value in settings.items() if value is not None}
     for key in settings:
         _check_setting(name, key, values.get(key))
@@ -331,9 +339,7 @@ def tool_entry(name: str, settings: Any) -> ToolEntry:
     for key in AMOUNT_KEYS:
         if key in values:
             values[key] = _read_amounts(f"tools[{name!r}]: {key}", values[key], AMOUNT_KEYS[key])
-    states_effect = "side_effect" in values
-    describes = states_effect or "idempotent" in values
-    return ToolEntry(**values, describes=describes, states_effect=states_effect)
+    return values
 
 
 def _check_setting(name: str, key: str, value: Any) -> None:

@@ -82,9 +82,7 @@ class ToolArgValidator:
             plain = to_json(plain)
         repairs: list[str] = []
         for _ in range(MAX_REPAIR_ATTEMPTS if self._coerce and spec.may_coerce else 0):
-            errors = _list_errors(schema.validator, plain)
-            tried = [_repair(each, plain, schema.validator) for each in errors]
-            made = [text for text in tried if text is not None]
+            made = _repair_all(schema.validator, plain)
             repairs += made
             if _is_valid(schema.validator, plain):
                 return schema.check_types(plain, tuple(repairs))
@@ -182,6 +180,13 @@ def _is_valid(validator: Any, arguments: Any) -> bool:
     with suppress(ValueError):  # for a value that JSON does not know
         return bool(validator.is_valid(arguments))
     return False
+
+
+def _repair_all(validator: Any, arguments: dict[str, Any]) -> list[str]:
+    """Repair in place every error that can be repaired. Return what was done."""
+    errors = _list_errors(validator, arguments)
+    tried = [_repair(each, arguments, validator) for each in errors]
+    return [text for text in tried if text is not None]
 
 
 def _repair(error: Any, arguments: dict[str, Any], validator: Any) -> str | None:

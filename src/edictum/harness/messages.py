@@ -43,8 +43,7 @@ def to_reply(answer: Any) -> ModelReply:
     dict with ``text`` and ``tool_calls``.
     """
     if isinstance(answer, ModelReply):
-        counts = [get_path(answer.usage, each.name) for each in fields(Usage)]
-        usage = Usage(*(count if isinstance(count, int) else 0 for count in counts))
+        usage = _to_usage(answer.usage)
         return ModelReply(_to_text(answer.text), _to_requests(answer.tool_calls), usage)
     if answer is None or isinstance(answer, str):
         return ModelReply(_to_text(answer))
@@ -55,6 +54,12 @@ def to_reply(answer: Any) -> ModelReply:
             return ModelReply(_to_text(text), _to_requests(calls))
     message = f"The model returned {type(answer).__name__}."
     raise EdictumInputError(message, hint="Return a ModelReply, a text, or (text, tool_calls).")
+
+
+def _to_usage(usage: Any) -> Usage:
+    """Return the counts of a reply; what is not a number counts as 0."""
+    counts = [get_path(usage, each.name) for each in fields(Usage)]
+    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
 
 
 def _to_text(text: Any) -> str:

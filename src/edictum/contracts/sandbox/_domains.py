@@ -287,11 +287,15 @@ def _find_connections(
         text = texts[index]
         if text.startswith("@") or (which == "colon" and ":" not in text):
             continue
-        follows_option = name not in VALUE_OPTIONS and index > 0 and texts[index - 1][:1] == "-"
+        follows_option = _follows_unknown_option(name, index, texts)
         if not (text.isdigit() and (follows_option or _listens(name, texts))):
             yield index
         if which == "first" and not follows_option:
             return
+
+
+def _follows_unknown_option(name: str, index: int, texts: list[str]) -> bool:
+    return name not in VALUE_OPTIONS and index > 0 and texts[index - 1][:1] == "-"
 
 
 def _listens(name: str, texts: list[str]) -> bool:
@@ -319,9 +323,11 @@ def looks_like_host(host: str) -> bool:
     parts = text.split(".")
     if len(parts) == 4 and all(_NUMBER.match(part) for part in parts):
         return True
-    last = parts[-1]
-    is_ending = last in HOST_ENDINGS or not last.isascii() or last.startswith("xn--")
-    return len(parts) > 1 and all(parts) and is_ending
+    return len(parts) > 1 and all(parts) and _is_host_ending(parts[-1])
+
+
+def _is_host_ending(last: str) -> bool:
+    return last in HOST_ENDINGS or not last.isascii() or last.startswith("xn--")
 
 
 class DomainBounds:

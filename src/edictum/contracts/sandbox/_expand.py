@@ -56,9 +56,7 @@ def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[st
     every = list(commands)
     for simple in every * (ROUNDS if may_repeat(every) else 1):
         _refuse_hidden_commands(word.literal for word in simple.words)
-        is_setter = any(word.source in SETTERS for word in simple.words)
-        if is_setter and any(word.literal == "IFS" for word in simple.words):
-            raise Unreadable(_SEPARATORS)
+        _refuse_new_separators(simple)
         for name, texts in _assignments(simple, values):
             _refuse_hidden_commands(texts)
             values[name] = tuple(dict.fromkeys((*values.get(name, ()), *texts)))
@@ -72,6 +70,13 @@ def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[st
 def may_repeat(commands: Iterable[Simple]) -> bool:
     """Return whether a loop or a function may run a command again."""
     return any(word.source in REPEATING for simple in commands for word in simple.words)
+
+
+def _refuse_new_separators(simple: Simple) -> None:
+    """Refuse a command such as ``read IFS``, which changes where words are divided."""
+    is_setter = any(word.source in SETTERS for word in simple.words)
+    if is_setter and any(word.literal == "IFS" for word in simple.words):
+        raise Unreadable(_SEPARATORS)
 
 
 def _refuse_hidden_commands(texts: Iterable[str | None]) -> None:
@@ -204,12 +209,16 @@ def _environment_value(variable: Variable) -> str:
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
     """Refuse a pattern that an output, a quote or a variable makes another one at run time."""
     is_subscript = operand.startswith("[") and operand.endswith("]")
-    as_written = all(isinstance(part, Plain) and not part.quoted for part in variable.operand)
-    if is_subscript or not operand.startswith(_CHANGING) or as_written:
+    if is_subscript or not operand.startswith(_CHANGING) or _is_as_written(variable):
         return
     output = any(isinstance(part, Output) for part in variable.operand)
     if output or operand[0] in "/[" or not set("*?[\\").isdisjoint(operand):
         raise _unknown_expansion(variable.name, operand)
+
+
+def _is_as_written(variable: Variable) -> bool:
+    """Return whether the operand is nothing but text without quotes."""
+    return all(isinstance(part, Plain) and not part.quoted for part in variable.operand)
 
 
 def _unknown_expansion(name: str, operand: str) -> Unreadable:

@@ -98,13 +98,18 @@ def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
     if program.name not in GRAMMARS:
         return found
     found |= {i: _option_naming(texts[i], grammar) for i in _option_words(texts, values)}
-    found |= {
+    found |= _name_next_words(values, texts, grammar)
+    opened = _opened_operands(grammar, operands, texts)
+    return found | {i: Naming.PATH for i in opened if _is_file(program.name, texts[i])}
+
+
+def _name_next_words(values: list[Value], texts: list[str], grammar: Grammar) -> dict[int, Naming]:
+    """Return what the words are that are values of the option before them."""
+    return {
         value.index: _value_naming(value, texts[value.index], grammar)
         for value in values
         if value.option and not value.at
     }
-    opened = _opened_operands(grammar, operands, texts)
-    return found | {i: Naming.PATH for i in opened if _is_file(program.name, texts[i])}
 
 
 def _leading_names(name: str, operands: Sequence[int], texts: list[str]) -> Iterator[int]:

@@ -74,23 +74,34 @@ def _find_value(text: str, valued: frozenset[str], others: Others) -> tuple[str,
     """Return the option of a word that takes a value, or "", and where in the word the value
     begins: at 0 when it is the next word.
     """
-    if text.startswith("--"):
-        option, sign, _ = text.partition("=")
-        if sign or option in valued:
-            return option, len(option) + 1 if sign else 0
-        unknown = not others.knows(option)
-    else:
-        for at, letter in enumerate(text[1:], 2):
-            option, rest = f"-{letter}", at % len(text)
-            if option in valued or (rest and letter in others.attached):
-                return option, rest
-            if unknown := not others.knows(option):
-                break
-    if unknown and others.strict:
+    if not text.startswith("--"):
+        return _find_value_in_cluster(text, valued, others)
+    option, sign, _ = text.partition("=")
+    if sign or option in valued:
+        return option, len(option) + 1 if sign else 0
+    if not others.knows(option):
+        _refuse_if_strict(text, others)
+    return "", 0
+
+
+def _find_value_in_cluster(text: str, valued: frozenset[str], others: Others) -> tuple[str, int]:
+    """Return the same for a word of one-letter options, such as ``-xzf``."""
+    for at, letter in enumerate(text[1:], 2):
+        option, rest = f"-{letter}", at % len(text)
+        if option in valued or (rest and letter in others.attached):
+            return option, rest
+        if not others.knows(option):
+            _refuse_if_strict(text, others)
+            break
+    return "", 0
+
+
+def _refuse_if_strict(text: str, others: Others) -> None:
+    """Refuse an option that is not known, if the program's options have to be."""
+    if others.strict:
         message = f"the option '{text:.80}' of {others.strict} is not known"
         hint = "leave it out, or write it in full and with '=' before its value"
         raise Unreadable(f"{message}; {hint}")
-    return "", 0
 
 
 def find_option(

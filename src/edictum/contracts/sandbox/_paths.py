@@ -152,13 +152,20 @@ def named_paths(
     for root in spaced:
         text = text.replace(root, root.translate(_HIDE))
     for found in _PIECE.finditer(text):
-        # In a sentence or in code a lone `/` divides; at the start or after `=` it is the root.
         is_start = found.start() == 0 or text[found.start() - 1] in "=:@"
         for piece, attached in _option_values(found.group(), clusters=clusters, sentence=several):
             shown = piece.translate(_SHOW)
-            alone = attached or is_start if shown in ("/", "~") else not several
-            if alone or (shown not in ("/", "~") and ("/" in shown or _leads_out(shown))):
+            if _names_path(shown, leads=attached or is_start, several=several):
                 yield shown
+
+
+def _names_path(piece: str, *, leads: bool, several: bool) -> bool:
+    """Return whether a piece names a path. In a sentence or in code a lone ``/`` divides; where it
+    ``leads``, at the start or after ``=``, it is the root.
+    """
+    if piece in ("/", "~"):
+        return leads
+    return not several or "/" in piece or _leads_out(piece)
 
 
 def _option_values(piece: str, *, clusters: bool, sentence: bool) -> Iterator[tuple[str, bool]]:

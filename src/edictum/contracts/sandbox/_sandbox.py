@@ -121,9 +121,7 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
         case str():
             yield Item(key, value, own)
         case Mapping():
-            for name, item in value.items():
-                yield Item("", str(name), "other")
-                yield from items_in(plain_key(str(name)), item)
+            yield from _items_in_mapping(value)
         case list() | tuple() | AbstractSet():
             for item in value:
                 yield from items_in(key, item, role=own)
@@ -133,10 +131,20 @@ def items_in(key: str, value: Any, *, role: Role | None = None) -> Iterator[Item
             pass
         case bytes() if own not in _TEXT_ROLES:
             yield Item(key, value.decode("latin-1"), own)
-        case _ if own in _TEXT_ROLES or key in URL_KEYS:
+        case _ if _must_be_text(key, own):
             kind = type(value).__name__
             problem = f"Argument '{key:.80}' is {kind}, not text, so it cannot be judged."
             yield Item(key, "", own, problem)
+
+
+def _items_in_mapping(mapping: Mapping[Any, Any]) -> Iterator[Item]:
+    for name, item in mapping.items():
+        yield Item("", str(name), "other")
+        yield from items_in(plain_key(str(name)), item)
+
+
+def _must_be_text(key: str, role: Role) -> bool:
+    return role in _TEXT_ROLES or key in URL_KEYS
 
 
 class Sandbox:

@@ -208,11 +208,15 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Pe
         return PersonsAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
     if status == "withdrawn":
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
-    if told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest:
+    if _is_for_another_call(told, request, digest):
         return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
         return PersonsAnswer(GRANTED, True, reason)
     return PersonsAnswer(DENIED, False, reason or f"A person refused: {decision.reason}")
+
+
+def _is_for_another_call(told: Any, request: Any, digest: str) -> bool:
+    return told not in (None, digest) or (getattr(request, "digest", None) or digest) != digest
 
 
 def _apply_answer(
