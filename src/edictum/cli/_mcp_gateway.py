@@ -115,11 +115,7 @@ class Gateway:
                 self._sessions.add(scope, got.headers)
             await response.start(got.status_code, self._keep_headers(got.headers))
             if get_media_type(got) == EVENTS_TYPE:
-                # only the answers to this request: others were not judged
-                asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
-                async for message in iter_events(got):
-                    if not is_answer(message) or normalize_id(message.get("id")) in asked:
-                        await response.write_event(message)
+                await _pass_events(got, parsed, response)
             else:
                 async for part in got.aiter_bytes():
                     await response.write(part)
@@ -212,6 +208,14 @@ class NegotiatedSessions:
 def _get_session_headers(scope: Any) -> list[str]:
     name = SESSION_HEADER.encode()
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
+    """Pass on events, but only the answers to this request: others were not judged."""
+    asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
+    async for message in iter_events(got):
+        if not is_answer(message) or normalize_id(message.get("id")) in asked:
+            await response.write_event(message)
 
 
 def _is_initialize(parsed: Any) -> bool:
