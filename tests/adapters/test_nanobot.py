@@ -150,6 +150,7 @@ class Run:
 class TestNanobot(AdapterConformance):
     framework, distribution = "Nanobot", "nanobot-ai"
     ways = (("async", "async"),)
+    shortens_itself = True  # it stores long results, and shows their beginning
     nested = ("async",)
     cannot = {
         "control flow": (

@@ -130,6 +130,8 @@ class AdapterDriver:
 
     # whether the adapter itself gives the agent ``read_artifact`` where there is a store
     adds_reader: ClassVar[bool] = False
+    # True: the framework itself shortens what a tool returns, whatever the adapter does
+    shortens_itself: ClassVar[bool] = False
     # False: the adapter is shown texts only, so that a long structure is a long text
     has_structures: ClassVar[bool] = True
 

