@@ -26,6 +26,7 @@ from edictum.core.decision import (
     Objection,
     all_answers,
 )
+from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
 from edictum.findings import Finding, finding
 
@@ -144,7 +145,7 @@ def _bad_field(verdict: Any) -> str | None:
         return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
     if not isinstance(verdict.message, (str, NoneType)):
         return f"a message that is {type(verdict.message).__name__}"
-    if not isinstance(verdict.metadata, Mapping):
+    if verdict.metadata is not EMPTY and not isinstance(verdict.metadata, Mapping):
         return f"metadata that is {type(verdict.metadata).__name__}"
     return None
 

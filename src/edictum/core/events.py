@@ -28,8 +28,9 @@ from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
 
 # Looking a member up on its enum costs as much as making the rest of an entry.
-CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED = (
+CALL_ALLOWED, CALL_DENIED, CALL_EXECUTED, CALL_FAILED = (
     AuditAction.CALL_ALLOWED,
+    AuditAction.CALL_DENIED,
     AuditAction.CALL_EXECUTED,
     AuditAction.CALL_FAILED,
 )
@@ -206,7 +207,7 @@ def event_from_json(line: str) -> AuditEvent:
 
 
 def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
-    return Entry(context, AuditAction.CALL_DENIED, call, decision, counters, Closing("denied"))
+    return Entry(context, CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
 # --- The line -------------------------------------------------------------------------------------

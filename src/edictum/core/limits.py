@@ -425,7 +425,11 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
 
 def longest_window(limits: Iterable[Limit]) -> float:
     """Return for how many seconds the moments of these limits matter; 0 without a window."""
-    return max((limit.window_s or 0.0 for limit in limits), default=0.0)
+    longest = 0.0
+    for limit in limits:  # of each call: a generator would cost more than the comparisons
+        if limit.window_s is not None and limit.window_s > longest:
+            longest = limit.window_s
+    return longest
 
 
 @record

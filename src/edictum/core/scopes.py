@@ -35,6 +35,7 @@ SERVICE = "service"  # a principal without a user_id is counted apart from users
 EVERYONE = "*"  # the value of the scope "global"
 MAX_VALUE_CHARS = 120  # longer values are hashed, so that every store can keep their keys
 MAX_CACHED_SELECTIONS = 1_000
+SELECT_ALL = "all limits"  # in a plan's memo
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -123,7 +124,7 @@ def _waive(limits: tuple[Limit, ...], waived: tuple[Limit, ...]) -> tuple[Limit,
 def select_limits(plan: Plan, call: ToolCall, parents: tuple[str, ...]) -> Selection:
     """Return what judges a call, and where it counts."""
     if not plan.rules:
-        return Selection(plan.tools, plan.limits, parent_accounts(plan, parents))
+        return _select_all(plan, parents)
     chosen: dict[str, list[Limit]] = {"": []}
     problems: dict[bool, list[Objection]] = {True: [], False: []}
     for limit in plan.rules:
@@ -137,6 +138,16 @@ def select_limits(plan: Plan, call: ToolCall, parents: tuple[str, ...]) -> Selec
     scopes = [Account(key, *_tallies_and_limits(plan, (), own)) for key, own in chosen.items()]
     accounts = (*above, *scopes)
     return Selection(tools, limits, accounts, tuple(problems[True]), tuple(problems[False]))
+
+
+def _select_all(plan: Plan, parents: tuple[str, ...]) -> Selection:
+    """Return the selection of a plan without limits that depend on the call."""
+    if parents:
+        return Selection(plan.tools, plan.limits, parent_accounts(plan, parents))
+    known: Selection | None = plan.memo.get(SELECT_ALL)
+    if known is None:
+        known = plan.memo[SELECT_ALL] = Selection(plan.tools, plan.limits)
+    return known
 
 
 def parent_accounts(plan: Plan, parents: tuple[str, ...]) -> tuple[Account, ...]:

@@ -1,7 +1,8 @@
 """The fast path: the usual call as plain functions, at half the cost of the lifecycle.
 
 It takes calls whose ledger and sink live in this process, for as long as nothing unusual happens:
-no contract objects, no limit is full, the tool returns or raises without being awaited or stopped.
+contracts pass or deny at once, no limit is full, the tool returns or raises without being awaited
+or stopped.
 Anything else is handed to the lifecycle at the point where the call stands. Deleting this module
 changes only how long a call takes; the guard imports it if it is there.
 """
@@ -12,13 +13,21 @@ from typing import Any, Final
 
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, LifecycleConfig
+from edictum.core.contract import Verdict
+from edictum.core.decide import as_answer, decide_before
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
-from edictum.core.events import CALL_ALLOWED, CALL_EXECUTED, CALL_FAILED
+from edictum.core.events import CALL_ALLOWED, CALL_DENIED, CALL_EXECUTED, CALL_FAILED
 from edictum.core.freeze import is_large
 from edictum.core.lifecycle import lifecycle
-from edictum.core.lifecycle.admission import Admission, Admitting, admit, with_estimate
-from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN
+from edictum.core.lifecycle.admission import (
+    Admission,
+    Admitting,
+    RawAnswers,
+    admit,
+    with_estimate,
+)
+from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN, denied_outcome
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -85,7 +94,11 @@ class FastPath:
                 charges = run.charges
             answers = plan.ask_before(call)
             reserved = None
-            if not answers and not charges.problem:
+            if answers:
+                refused = self._refuse(run, plan, template, answers)
+                if refused is not None:
+                    return refused
+            elif not charges.problem:
                 reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
             if reserved is None:
                 admitting = admit(run, plan, self._config, None, answers)
@@ -113,6 +126,32 @@ class FastPath:
                 driver = driver or self._driver_at_tool(run, plan, failure_flag, counted)
                 step = driver.abort(exc)
         return suspend_or_end(driver, step)
+
+    def _refuse(
+        self, run: RunTool, plan: Plan, template: ReservationTemplate, answers: RawAnswers
+    ) -> ToolOutcome | Suspended | None:
+        """Refuse a call to which contracts object. None: the lifecycle decides about it."""
+        config, call = self._config, run.call
+        if config.on_deny is not None or config.mode != "enforce" or run.charges is not NO_CHARGES:
+            return None
+        if any(type(raw) is not Verdict for _, raw in answers):
+            return None
+        judged = [as_answer(contract, raw, "enforce") for contract, raw in answers]
+        decision = decide_before(plan.before, judged, (), "enforce")
+        if decision.effect != "deny" or decision.policy_error or decision.waived:
+            return None
+        counted = self._ledger.try_refuse(call.run_id, template)
+        if counted is None:
+            return None
+        context = config.context
+        try:
+            now = self._now()
+        except USER_ERRORS:
+            admission = Admission(run, decision, Counters(*counted))
+            driver = self._driver(run, plan, None, _admitted(admission))
+            return suspend_or_end(driver, driver.advance())
+        self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
+        return denied_outcome(call, decision, context)
 
     def _conclude(
         self,

@@ -138,10 +138,10 @@ class ReservationTemplate:
 
     Only for limits without a window. ``bounds`` are those on counters as (tool, counter, whether
     calls in flight count, maximum), ``budgets`` the others as (tool, amount, maximum). ``lease``
-    is shared: it says what calls hold that state no amounts.
+    is shared: it says what calls hold that state no amounts. ``enforced``: no limit only observes.
     """
 
-    __slots__ = ("bounds", "budgets", "lease", "named", "tools")
+    __slots__ = ("bounds", "budgets", "enforced", "lease", "named", "tools")
 
     def __init__(self, tools: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
         self.tools = tools
@@ -153,6 +153,7 @@ class ReservationTemplate:
             (it.tally, it.amount, it.maximum) for it in limits if it.amount is not None
         )
         self.lease = self.make_lease(limits, NO_AMOUNTS)
+        self.enforced = all(it.enforce for it in limits)
 
     def make_lease(self, limits: tuple[Limit, ...], amounts: Mapping[str, int]) -> Lease:
         held = make_settlement("", "", self.tools, limits, "success", amounts)
@@ -317,6 +318,26 @@ class MemoryLedger:
                 raise
             return total.attempts, total.executions
 
+    def try_refuse(self, session_id: str, template: ReservationTemplate) -> tuple[int, int] | None:
+        """Count the attempt of a call that is refused; return attempts and executions.
+
+        None: nothing was changed, and the attempt must be counted by ``reserve``.
+        """
+        with self._lock:
+            state = self._sessions.get(session_id)
+            if state is None or state.expiring or not template.enforced:
+                return None
+            if self._ttl_s is not None:
+                now = self._clock()
+                if now - state.touched > state.lives_s:
+                    return None
+                state.touched = now
+            total, tallies = state.total, state.tallies
+            for tool in template.named:
+                (tallies.get(tool) or state.new_tally(tool)).attempts += 1
+            total.attempts += 1
+            return total.attempts, total.executions
+
     def try_commit(
         self, session_id: str, call_id: str, template: ReservationTemplate, success: bool
     ) -> tuple[int, int] | None:
@@ -370,8 +391,7 @@ class MemoryLedger:
 
     def _reserve(self, reservation: Reservation) -> Grant:
         looks = only_looks(reservation)
-        self._keep_alive(reservation, looks)
-        state = self._state(reservation.session_id, looks)
+        state = self._use(reservation.session_id, reservation.limits, looks)
         if state.expiring:
             self._expire(state)
         lease = state.leases.get(reservation.call_id)
@@ -410,25 +430,27 @@ class MemoryLedger:
         """
         unheld = []
         for account in reservation.accounts:
-            state, step = self._state(account.key, looks), in_account(reservation, account)
+            state = self._use(account.key, account.limits, looks)
+            step = in_account(reservation, account)
             self._expire(state)
             if step.call_id not in state.leases:
                 unheld.append((state, step))
         return unheld
 
-    def _keep_alive(self, reservation: Reservation, looks: bool) -> None:
-        """Forget the call's accounts that are too old, and touch those that are used now."""
+    def _use(self, key: str, limits: tuple[Limit, ...], looks: bool) -> SessionState:
+        """Return the account of a call, touched unless this is a look; a new one for a too old."""
         if self._ttl_s is None:
-            return
-        now, own = self._clock(), (reservation.session_id, reservation.limits)
-        for key, limits in (own, *((it.key, it.limits) for it in reservation.accounts)):
-            state = self._sessions.get(key)
-            if state is not None and self._is_old(state, now):
-                del self._sessions[key]
-            if not looks:
-                state = self._state(key)
-                state.touched = now
-                state.lives_s = max(state.lives_s, longest_window(limits))
+            return self._state(key, looks)
+        now, state = self._clock(), self._sessions.get(key)
+        if state is not None and self._is_old(state, now):
+            del self._sessions[key]
+            state = None
+        if state is None:
+            state = self._state(key, looks)
+        if not looks:
+            state.touched = now
+            state.lives_s = max(state.lives_s, longest_window(limits))
+        return state
 
     def _sweep(self, now: float) -> None:
         """Forget some accounts that are too old: more than one for each new one."""

@@ -11,9 +11,10 @@ from typing import Any
 from edictum._audit_event import AuditAction
 from edictum.core import events
 from edictum.core._records import replace
+from edictum.core.call import ToolCall
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
-from edictum.core.decision import USER_ERRORS, Answer, Failed
+from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed
 from edictum.core.effects import (
     CallUserCode,
     Declined,
@@ -203,21 +204,31 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
     if admission.holds:
         yield _settlement(admission, plan, "release")
     call, decision, context = admission.call, admission.decision, config.context
-    redact = context.redaction.redact_text
     notes: tuple[str, ...] = ()
     if not admission.recorded:
         problem = yield events.denied(context, call, decision, admission.counters)
         if problem is not None:
-            why = describe(problem.error)
-            notes = (redact(f"The denial could not be written to the audit: {why}"),)
+            why = f"The denial could not be written to the audit: {describe(problem.error)}"
+            notes = (context.redaction.redact_text(why),)
     if config.on_deny is not None:
         yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
-    reason = admission.denial_reason or DENIAL_REASONS.get(decision.source or "", "contract")
+    return denied_outcome(call, decision, context, admission.denial_reason, notes)
+
+
+def denied_outcome(
+    call: ToolCall,
+    decision: Decision,
+    context: events.Context,
+    reason: str | None = None,
+    notes: tuple[str, ...] = (),
+) -> ToolOutcome:
+    """Return the outcome of a call that is denied, for ``reason`` or that of its decision."""
     return make_denied(
         call.call_id,
         call.tool_name,
-        reason,
-        redact(decision.reason or ""),  # a model reads it: an error may quote a password
+        reason or DENIAL_REASONS.get(decision.source or "", "contract"),
+        # a model reads it: an error may quote a password
+        context.redaction.redact_text(decision.reason or ""),
         decision_source=decision.source,
         decision_name=decision.name,
         policy_error=decision.policy_error,
