@@ -57,7 +57,15 @@ class Approval:
 class Context:
     """What all events of a guard have in common, and the texts that several events share."""
 
-    __slots__ = ("_calls", "_decisions", "_digest_policy", "mode", "policy_version", "redaction")
+    __slots__ = (
+        "_calls",
+        "_decisions",
+        "_digest_policy",
+        "_open_end",
+        "mode",
+        "policy_version",
+        "redaction",
+    )
 
     def __init__(
         self,
@@ -72,6 +80,7 @@ class Context:
         self._digest_policy = digest_policy
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
+        self._open_end: tuple[str, ...] = ()
 
     @property
     def policy_digest(self) -> str:
@@ -87,6 +96,17 @@ class Context:
         if not ends:
             _remember(self._calls, call, (call, text))
         return text
+
+    def open_end(self, entry: Entry) -> str:
+        """Return the end of the event of a call that has not ended; all but three values of it
+        are the same in all events.
+        """
+        if not self._open_end:
+            fields = _list_end(entry, _OPEN) | dict.fromkeys(_OWN_FIELDS, _SLOT)
+            self._open_end = tuple(dumps(fields)[1:].split(dumps(_SLOT)))
+        first, second, third, last = self._open_end
+        session = dumps(entry.call.run_id)
+        return f"{first}{entry.attempts}{second}{entry.executions}{third}{session}{last}"
 
     def decision_texts(self, decision: Decision) -> tuple[str, str, str]:
         """Return who decided and why, the records of hooks and those of contracts, as JSON without
@@ -116,6 +136,9 @@ class Context:
 
 
 MAX_REMEMBERED = 1_000
+# What the ends of two events of calls that have not ended differ in, in the order of the fields.
+_OWN_FIELDS = ("session_attempt_count", "session_execution_count", "session_id")
+_SLOT = "\x00"  # in the text of an event a character that is always escaped
 
 
 def _remember(texts: dict[int, Any], owner: object, entry: Any) -> None:
@@ -231,8 +254,15 @@ def _write(entry: Entry) -> str:
         f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f", {dumps(_list_end(entry, closing))[1:]}"
+        f", {_write_end(entry, closing)}"
     )
+
+
+def _write_end(entry: Entry, closing: Closing) -> str:
+    is_usual = closing is _OPEN and entry.about is None and entry.approval is None
+    if is_usual and not entry.policy_error:
+        return entry.context.open_end(entry)
+    return dumps(_list_end(entry, closing))[1:]
 
 
 def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:

@@ -188,7 +188,8 @@ def millionths(name: str, value: Any, down: bool = False) -> int:
 
 def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
     """Return a user's ``{"cost": 0.12}`` as the ledgers keep it."""
-    if not isinstance(amounts, Mapping) or not all(isinstance(it, str) and it for it in amounts):
+    is_named = type(amounts) is dict or isinstance(amounts, Mapping)
+    if not is_named or not all(isinstance(it, str) and it for it in amounts):
         hint = 'Use a dict of names and numbers, such as {"cost": 0.12}.'
         raise EdictumConfigError(f"{what} is {amounts!r}.", hint=hint)
     return {name: millionths(f"{what}[{name!r}]", value) for name, value in amounts.items()}

@@ -118,13 +118,16 @@ class RedactionPolicy:
         """Return whether no text of flat arguments can hold a secret: one search for all of them,
         where most calls end.
         """
-        if not self._is_plain() or not isinstance(args, dict):
+        if not isinstance(args, dict):
             return False
         values = args.values()
         if not all(type(value) in _FLAT for value in values):
             return False
-        texts = "\n".join([value for value in values if type(value) is str])
-        return not secret_detector().may_find(texts)
+        return self.is_clean("\n".join([value for value in values if type(value) is str]))
+
+    def is_clean(self, text: str) -> bool:
+        """Return whether nothing in a text can be a secret, nor in its parts; False if unsure."""
+        return self._is_plain() and not secret_detector().may_find(text)
 
     def _is_plain(self) -> bool:
         """Return whether the built-in secrets are all that is looked for."""

@@ -564,14 +564,17 @@ class MemoryLedger:
         held = lease.held
         if used or held.amounts:
             used = {} if result == "release" else {**held.amounts, **used}
-        changed = {**used, **held.amounts}
+        changes = [
+            (name, used.get(name, 0), -held.amounts.get(name, 0))
+            for name in {**used, **held.amounts}
+        ]
         for tool in held.tools:
             tally = state.tallies[tool] if tool else state.total
             tally.held -= 1
             tally.count(result)
-            for amount in changed:
-                tally.change(amount, used.get(amount, 0), -held.amounts.get(amount, 0))
-        if result != "release" and any(limit.window_s is not None for limit in held.limits):
+            for change in changes:
+                tally.change(*change)
+        if result != "release" and longest_window(held.limits):
             self._stamp(state, lease, result, used)
         state.remember(key, result)
 

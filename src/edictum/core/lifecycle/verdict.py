@@ -203,21 +203,33 @@ def failed_outcome(
         error = shown if isinstance(shown, str) else describe(ran.error)
     else:
         error = _failure_text(shown, verdict)
+    error, reason = _redact_texts(context, error, verdict)
     return make_failure(
         call.call_id,
         call.tool_name,
-        shorten(context.redaction.redact_text(error), TOOL_MESSAGE_MAX_CHARS),
+        shorten(error, TOOL_MESSAGE_MAX_CHARS),
         _is_worth_repeating(plan, verdict) and _can_be_repeated(call, unknown),
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
         success_source=verdict.source,
-        success_reason=context.redaction.redact_text(verdict.reason),
+        success_reason=reason,
         policy_error=verdict.policy_error,
         effect_unknown=unknown,
         verify_tool=plan.entry.verify if unknown else None,
         findings=after.findings,
     )
+
+
+def _redact_texts(context: Context, error: str, verdict: SuccessVerdict) -> tuple[str, str]:
+    """Return the error and the reason of a failure without secrets.
+
+    One usually quotes the other, and then is searched with it.
+    """
+    redaction, reason = context.redaction, verdict.reason
+    if reason.endswith(error) and redaction.is_clean(reason):
+        return error, reason
+    return redaction.redact_text(error), redaction.redact_text(reason)
 
 
 def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
