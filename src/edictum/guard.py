@@ -94,6 +94,8 @@ from edictum.outcomes import (
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
+    denial_for_model,
+    failure_for_model,
 )
 from edictum.runtime.clock import SYSTEM, Clock
 from edictum.runtime.drive import (
@@ -832,13 +834,15 @@ def unwrap(outcome: ToolOutcome) -> Any:
             return outcome.value
         case ToolDenied():
             raise EdictumDenied(
-                outcome.details or outcome.reason,
+                denial_for_model(outcome),
                 outcome.decision_source,
                 outcome.decision_name,
                 outcome,
             )
         case ToolFailure():
-            raise EdictumToolError(outcome.error, outcome, outcome.value) from outcome.exception
+            raise EdictumToolError(
+                failure_for_model(outcome), outcome, outcome.value
+            ) from outcome.exception
         case ToolTimeout():
             raise EdictumToolError(
                 f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms.", outcome

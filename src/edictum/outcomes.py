@@ -205,6 +205,40 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
     return dumps(content)
 
 
+# Parts of the gate that can fail, by the source of the denial, as a model is told of them.
+PARTS: Final = {
+    "ledger": "The session ledger",
+    "audit": "The audit log",
+    "approval_backend": "The approval service",
+    "principal_resolver": "The service that tells who is calling",
+    "adapter": "The gate",
+    "gate": "The gate",
+}
+
+
+def denial_for_model(outcome: ToolDenied) -> str:
+    """Return why a call was denied as a model may read it.
+
+    What is wrong with a part of the gate (hosts, paths, user names, a driver's words) is for
+    operators: it is in ``details``, in the audit and in the log.
+    """
+    part = PARTS.get(outcome.decision_source or "") if outcome.policy_error else None
+    if part is None:
+        return outcome.details or outcome.reason
+    return (
+        f"{part} is not available, so the call was not made; no rule has refused it. Do not repeat"
+        " it at once: try again later, or go on without it."
+    )
+
+
+def failure_for_model(outcome: ToolFailure) -> str:
+    """Return what went wrong as a model may read it: without what is wrong with the engine that
+    should have run the tool, which is in ``error``, in the audit and in the log.
+    """
+    stated: str | None = getattr(outcome.exception, "text_for_model", None)
+    return outcome.error if stated is None else stated.format(tool=outcome.tool_name)
+
+
 def failure_text(value: Any) -> str | None:
     """Return what a failed result says about itself: a text, or one under "error" or "message"."""
     said = [value.get("error"), value.get("message")] if type(value) is dict else [value]
@@ -217,7 +251,7 @@ def _failure_content(outcome: ToolFailure) -> dict[str, Any]:
     """
     content = {
         "status": "error",
-        "error": _fit(outcome.error) + _effect_text(outcome),
+        "error": _fit(failure_for_model(outcome)) + _effect_text(outcome),
         "retryable": outcome.retryable,
     }
     reason = outcome.success_reason
@@ -278,8 +312,7 @@ def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
         case "deadline":
             return {"error": "Turn deadline expired; cannot execute tool.", "timed_out": True}
         case _:
-            why = _fit(outcome.details) or outcome.reason
-            return {"error": f"Blocked: {why}", "blocked": True}
+            return {"error": f"Blocked: {_fit(denial_for_model(outcome))}", "blocked": True}
 
 
 VALIDATION_HINT: Final = (

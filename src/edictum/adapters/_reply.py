@@ -11,7 +11,7 @@ from edictum.adapters._large_results import NO_LIMIT, ResultLimit
 from edictum.core._records import record
 from edictum.core.decide import describe
 from edictum.core.values import dumps
-from edictum.errors import EdictumToolError
+from edictum.errors import EdictumInputError, EdictumToolError
 from edictum.execution.portal import PORTAL
 from edictum.findings import Finding
 from edictum.outcomes import (
@@ -21,6 +21,8 @@ from edictum.outcomes import (
     ToolFailure,
     ToolOutcome,
     ToolTimeout,
+    denial_for_model,
+    failure_for_model,
     outcome_to_model_content,
 )
 
@@ -71,7 +73,7 @@ def make_reply(
         case ToolExecutionResult():
             return ToolReply(outcome, value=outcome.value, limit=limit)
         case ToolDenied():
-            text = limit.fit(f"DENIED: {outcome.details or outcome.reason}")
+            text = limit.fit(f"DENIED: {denial_for_model(outcome)}")
             return ToolReply(outcome, text=text)
         case ToolFailure():
             return _reply_to_failure(outcome, with_redacted_text, limit)
@@ -87,7 +89,7 @@ def make_reply(
 def _reply_to_failure(
     outcome: ToolFailure, with_redacted_text: ReplaceText, limit: ResultLimit
 ) -> ToolReply:
-    error, text = outcome.exception, limit.fit(outcome.error)
+    error, text = outcome.exception, limit.fit(failure_for_model(outcome))
     if error is None:
         return ToolReply(outcome, value=outcome.value, limit=limit)
     if describe(error) != text:
@@ -105,9 +107,8 @@ def deny_broken_gate(name: str, exc: BaseException) -> ToolDenied:
     """Return the denial of a call for which the gate itself failed."""
     logger.error("the gate failed for a call of %r, which is denied", name, exc_info=exc)
     details = f"The gate failed: {describe(exc)}"
-    return ToolDenied(
-        "", name, "policy_error", details, decision_source="adapter", policy_error=True
-    )
+    source = "input" if isinstance(exc, EdictumInputError) else "adapter"
+    return ToolDenied("", name, "policy_error", details, decision_source=source, policy_error=True)
 
 
 def to_text(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -17,14 +18,16 @@ from types import CoroutineType
 from typing import Any
 
 from edictum.core._records import record
+from edictum.core.decide import describe, type_and_text
 from edictum.core.decision import Failed
 from edictum.core.effects import Engine, Pause, Ran, RunTool, ran_to_end
 from edictum.core.freeze import FlatDict, thaw_args
-from edictum.execution.failures import NotStarted, Unfinished
+from edictum.execution.failures import Lost, NotStarted, Unfinished
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL, AbandonedByTool, AbandonedCalls
 from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
+logger = logging.getLogger("edictum")
 # Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
 NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 
@@ -105,9 +108,9 @@ async def run_async(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
         try:
-            return await _engine(effect).run(effect)
+            return _log_unstarted(effect, await _engine(effect).run(effect))
         except Exception as exc:
-            return _end_by_engine(exc)
+            return _end_by_engine(effect, exc)
     started, timeout_s = perf_counter(), effect.timeout_s
     deadline = None if timeout_s is None else started + timeout_s
     try:
@@ -127,9 +130,9 @@ def run_sync(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body that does not run inline, for a synchronous host."""
     if effect.run_in not in ("inline", "thread"):
         try:
-            return _engine(effect).run_sync(effect)
+            return _log_unstarted(effect, _engine(effect).run_sync(effect))
         except Exception as exc:
-            return _end_by_engine(exc)
+            return _end_by_engine(effect, exc)
     started, call = perf_counter(), partial(_call_body, effect)
     deadline = None if effect.timeout_s is None else started + effect.timeout_s
     if iscoroutinefunction(effect.body):
@@ -190,6 +193,16 @@ def _engine(effect: RunTool) -> Engine:
     return effect.run_in
 
 
-def _end_by_engine(exc: Exception) -> Ran:
+def _log_unstarted(effect: RunTool, ran: Ran) -> Ran:
+    """Log a call that its engine could not start: the model is not told why."""
+    if ran.not_started and ran.error is not None and not ran.cancelled:
+        logger.error("tool %r was not started: %s", effect.call.tool_name, describe(ran.error))
+    return ran
+
+
+def _end_by_engine(effect: RunTool, exc: Exception) -> Ran:
     """Return the end of a body whose engine raised, and so may have begun it."""
-    return Ran(None, exc, lost=f"The engine raised {type(exc).__name__}.")
+    logger.error("the engine of tool %r raised", effect.call.tool_name, exc_info=exc)
+    lost = Lost(f"The engine raised {type_and_text(exc)}")
+    lost.__cause__ = exc
+    return Ran(None, lost, lost=f"The engine raised {type(exc).__name__}.")

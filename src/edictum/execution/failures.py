@@ -9,6 +9,11 @@ from edictum.core.effects import NotReturned as NotReturned
 class NotStarted(Exception):
     """The body was not begun: it cannot be sent to where it should run, or nothing is free."""
 
+    text_for_model = (
+        "The tool {tool!r} could not be started: what runs it is not available. It did not run. Do"
+        " not repeat the call at once: try again later, or go on without it."
+    )
+
 
 class NoThread(NotStarted, NoCapacity):
     """Too many earlier calls of the tool are still running in their threads."""
@@ -16,6 +21,8 @@ class NoThread(NotStarted, NoCapacity):
 
 class Lost(Exception):
     """What ran the body died with it. How far the body came is not known."""
+
+    text_for_model = "The tool {tool!r} was lost: what ran it has ended without an answer."
 
 
 class RemoteError(Exception):

@@ -20,6 +20,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,7 @@ from typing import Any
 from edictum.core.decision import Failed
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
+from edictum.errors import EdictumConfigError
 from edictum.execution import worker as protocol
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
@@ -45,7 +47,9 @@ class ProcessPool:
     """Runs bodies in worker processes; ``run_in="process"`` uses one pool for all.
 
     ``memory_bytes`` bounds the address space of a worker and of each process that it starts,
-    ``cpu_s`` the CPU time of one call, ``max_result_bytes`` what a body may return.
+    ``cpu_s`` the CPU time of one call, ``max_result_bytes`` what a body may return. Workers get
+    little of this process's environment (``PATH``, ``HOME``, locale, time zone, ``PYTHON*`` and
+    the like), and ``env`` in addition.
     """
 
     def __init__(
@@ -55,7 +59,9 @@ class ProcessPool:
         memory_bytes: int | None = None,
         cpu_s: float | None = None,
         max_result_bytes: int = MAX_RESULT_BYTES,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        self._env = _check_environment(env or {})
         self.max_workers = max_workers or max(4, os.cpu_count() or 1)
         self._memory, self._cpu_s, self._max_result = memory_bytes or 0, cpu_s, max_result_bytes
         self._workers: set[Worker] = set()
@@ -201,7 +207,7 @@ class ProcessPool:
                     raise NotStarted(_CLOSED)
                 if not self._lifeline:
                     self._lifeline.extend(os.pipe())
-                worker = Worker(self._lifeline[0], self._memory)
+                worker = Worker(self._lifeline[0], self._memory, self._env)
                 self._workers.add(worker)
         except OSError as exc:
             with self._lock:
@@ -248,6 +254,15 @@ class ProcessPool:
         died = isinstance(exc, WorkerDied) and worker is not None
         reason = worker.exit_reason() if died else ""  # type: ignore[union-attr] # see above
         return self._discard(worker), reason
+
+
+def _check_environment(env: Any) -> dict[str, str]:
+    if not isinstance(env, Mapping) or not all(
+        isinstance(text, str) for pair in env.items() for text in pair
+    ):
+        hint = 'Use a dict of texts, such as {"DATABASE_URL": url}, or dict(os.environ) for all.'
+        raise EdictumConfigError(f"ProcessPool: env is {type(env).__name__}.", hint=hint)
+    return dict(env)
 
 
 class _Call:

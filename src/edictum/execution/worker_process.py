@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +26,14 @@ BOOT = (
     "runpy.run_path(given[0])['serve'](*map(int, given[1:4]))"
 )
 WORKER_FILE = str(Path(protocol.__file__))
+# What a worker gets of the host's environment by itself; secrets are usually elsewhere in it.
+PASSED_NAMES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
+        *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT"),
+    }
+)
+PASSED_PREFIXES = ("LC_", "PYTHON")
 
 # For killing, reaping and replacing workers, none of which may block an event loop.
 PROCESS_HELPERS = DaemonPool("edictum-workers")
@@ -39,10 +47,19 @@ class NotSent(Exception):
     """The worker was dead before it had the request."""
 
 
+def minimal_environment() -> dict[str, str]:
+    """Return the part of this process's environment that programs need to start."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED_NAMES or name.startswith(PASSED_PREFIXES)
+    }
+
+
 class Worker:
     """A process and the socket to it."""
 
-    def __init__(self, lifeline: int, memory: int) -> None:
+    def __init__(self, lifeline: int, memory: int, env: Mapping[str, str]) -> None:
         self.ready = False
         self.socket, theirs = socket.socketpair()
         numbers = (theirs.fileno(), lifeline, memory)
@@ -51,6 +68,7 @@ class Worker:
             self.process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL,
+                env={**minimal_environment(), **env},
                 pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
             )

@@ -208,7 +208,7 @@ def failed_outcome(
         call.call_id,
         call.tool_name,
         shorten(error, TOOL_MESSAGE_MAX_CHARS),
-        _is_worth_repeating(plan, verdict) and _can_be_repeated(call, unknown),
+        _is_worth_repeating(plan, ran, verdict) and _can_be_repeated(call, unknown),
         elapsed_ms,
         value=shown if ran.error is None else None,
         exception=ran.error,
@@ -244,8 +244,13 @@ def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> boo
     return (unfinished or unclear) and not ran.not_started and call.side_effect in CHANGES_THE_WORLD
 
 
-def _is_worth_repeating(plan: Plan, verdict: SuccessVerdict) -> bool:
-    """Whether the same call may end otherwise: by the success rule, else by the tool's entry."""
+def _is_worth_repeating(plan: Plan, ran: Ran, verdict: SuccessVerdict) -> bool:
+    """Whether the same call may end otherwise: by the success rule, else by the tool's entry.
+
+    An engine that cannot start a call cannot start it the next moment either.
+    """
+    if ran.not_started and ran.lost is None:
+        return False
     if verdict.retryable is not None:
         return verdict.retryable
     return plan.entry.retry_on_failure
