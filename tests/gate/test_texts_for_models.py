@@ -114,6 +114,7 @@ async def read_by_a_model(guard: Edictum, options: dict[str, Any]) -> tuple[Any,
 async def test_a_model_reads_nothing_about_the_infrastructure(
     part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Neither in a message, nor in an adapter's reply, nor in the text of what ``run`` raises."""
     caplog.set_level(logging.WARNING)
     made, options = FAILING[part](tmp_path)
     try:
@@ -134,6 +135,7 @@ async def test_a_model_reads_nothing_about_the_infrastructure(
 async def test_an_engine_that_cannot_start_a_call_is_logged_and_the_call_is_not_retryable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """The model cannot mend it, and the operator has to hear of it."""
     caplog.set_level(logging.ERROR, "edictum")
     outcome = await Edictum().dispatch("send", {}, lambda: None, run_in="process")
     assert isinstance(outcome, ToolFailure)

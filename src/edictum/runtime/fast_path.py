@@ -27,7 +27,7 @@ from edictum.core.lifecycle.admission import (
     admit,
     with_estimate,
 )
-from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN, denied_outcome
+from edictum.core.lifecycle.conclusion import NOT_REVIEWED, NOT_WRITTEN, make_denied_outcome
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -151,7 +151,7 @@ class FastPath:
             driver = self._driver(run, plan, None, _admitted(admission))
             return suspend_or_end(driver, driver.advance())
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
-        return denied_outcome(call, decision, context)
+        return make_denied_outcome(call, decision, context)
 
     def _conclude(
         self,

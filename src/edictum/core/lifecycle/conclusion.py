@@ -212,10 +212,10 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
             notes = (context.redaction.redact_text(why),)
     if config.on_deny is not None:
         yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
-    return denied_outcome(call, decision, context, admission.denial_reason, notes)
+    return make_denied_outcome(call, decision, context, admission.denial_reason, notes)
 
 
-def denied_outcome(
+def make_denied_outcome(
     call: ToolCall,
     decision: Decision,
     context: events.Context,
