@@ -59,6 +59,7 @@ from edictum._options import (
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
+from edictum.audit._ports import PORTS
 from edictum.audit.composite import CompositeSink
 from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
@@ -777,7 +778,7 @@ class Edictum(OlderGuard):
         for watch in self._watches:
             watch.stop()
         wiring = self._state.wiring
-        for part in (*wiring.sinks, wiring.ledger, wiring.run_in):
+        for part in (*map(PORTS.find, wiring.sinks), wiring.ledger, wiring.run_in):
             close = getattr(part, "close", None)
             try:
                 closed = close() if close is not None else None

@@ -55,7 +55,7 @@ class FileAuditSink:
         self._redaction = redaction
         self._max_bytes = max_bytes
         self._keep = keep
-        self._fsync = fsync
+        self._fsync = self.blocking = fsync
         self._lock = threading.Lock()
         protect(self)
         call_in_child(self._close)  # a child opens the file by itself
@@ -128,7 +128,7 @@ class FileAuditSink:
         """
         while True:
             file = self._file or self._open()
-            with _locked(file):
+            with _hold_lock(file):
                 size = self._find_size()
                 if size == 0 or (size is not None and size + len(line) <= max_bytes):
                     self._write(file, line)
@@ -173,7 +173,7 @@ class FileAuditSink:
 
 
 @contextmanager
-def _locked(file: IO[bytes]) -> Iterator[None]:
+def _hold_lock(file: IO[bytes]) -> Iterator[None]:
     """Hold the lock of an open file between processes. The kernel drops it when its holder dies."""
     import fcntl  # there is none on Windows, where a file that is open cannot be rotated either
 
