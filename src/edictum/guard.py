@@ -85,7 +85,8 @@ from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
-from edictum.execution.forks import protect
+from edictum.execution.forks import call_in_child, protect
+from edictum.execution.process_identity import THIS_PROCESS
 from edictum.execution.threads import MAX_ABANDONED
 from edictum.explanation import Explanation
 from edictum.outcomes import (
@@ -140,11 +141,15 @@ class State:
     language: Language
 
 
+def _describe_calls(mode: Mode, policy: Policy, redaction: RedactionPolicy) -> Context:
+    """Return what all events of a guard in this process have in common."""
+    return Context(mode, policy.version, redaction, policy.digest, THIS_PROCESS.origin)
+
+
 def _make_state(
     policy: Policy, wiring: Wiring, config: LifecycleConfig, base: Base, language: Language
 ) -> State:
-    context = config.context
-    context = Context(context.mode, policy.version, context.redaction, policy.digest)
+    context = _describe_calls(config.context.mode, policy, config.context.redaction)
     config = replace(config, context=context)
     handlers = EffectHandlers(wiring)
     fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
@@ -226,7 +231,7 @@ class Edictum(OlderGuard):
         )
         policy = base.policy(policy_version)
         config = LifecycleConfig(
-            Context(mode, policy_version, read_redaction(redaction), policy.digest),
+            _describe_calls(mode, policy, read_redaction(redaction)),
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
             late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
@@ -249,6 +254,14 @@ class Edictum(OlderGuard):
         self._next_index = itertools.count().__next__
         config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
+        call_in_child(self._renew_state)
+
+    def _renew_state(self) -> None:
+        """Name the forked child as the origin of its events; those from before keep the parent."""
+        state = self._state
+        self._state = _make_state(
+            state.policy, state.wiring, state.config, state.base, state.language
+        )
 
     def _digest_in_force(self) -> str:
         return self._state.policy.digest()
@@ -331,7 +344,7 @@ class Edictum(OlderGuard):
             context = state.config.context
             redaction = context.redaction.with_bundle(bundle.secrets)
             policy = build_policy(state.base, bundle, language, redaction)
-            context = Context(context.mode, policy.version, redaction, policy.digest)
+            context = _describe_calls(context.mode, policy, redaction)
             config = replace(state.config, context=context)
             self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)

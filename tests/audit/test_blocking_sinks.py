@@ -98,6 +98,7 @@ async def test_the_event_loop_goes_on_while_a_sink_blocks(composite: bool) -> No
 @pytest.mark.soak
 async def test_how_long_a_slow_sink_holds_the_event_loop() -> None:
     """Printed, and not asserted; the order is."""
+    Edictum(audit_sink=RecordingSink()).dispatch_sync("t", {}, lambda: 1)  # builds what is cached
     sink, longest, ticks = SlowSink(), 0.0, asyncio.Event()
 
     async def tick() -> None:

@@ -53,10 +53,27 @@ class Approval:
     approver: str | None = None
 
 
+@record
+class Origin:
+    """The process that writes an event."""
+
+    host: str
+    pid: int
+    instance_id: str
+
+
 class Context:
     """What all events of a guard have in common, and the texts that several events share."""
 
-    __slots__ = ("_calls", "_decisions", "_digest_policy", "mode", "policy_version", "redaction")
+    __slots__ = (
+        "_calls",
+        "_decisions",
+        "_digest_policy",
+        "mode",
+        "origin_text",
+        "policy_version",
+        "redaction",
+    )
 
     def __init__(
         self,
@@ -64,11 +81,14 @@ class Context:
         policy_version: str | None,
         redaction: RedactionPolicy,
         digest_policy: Callable[[], str],
+        origin: Origin,
     ) -> None:
         self.mode = mode
         self.policy_version = policy_version
         self.redaction = redaction
         self._digest_policy = digest_policy
+        fields = {"host": origin.host, "pid": origin.pid, "instance_id": origin.instance_id}
+        self.origin_text = dumps(fields)[1:]  # written once: it is the same in all events
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
 
@@ -230,7 +250,8 @@ def _write(entry: Entry) -> str:
         f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f", {dumps(_list_end(entry, closing))[1:]}"
+        f", {dumps(_list_end(entry, closing))[1:-1]}"
+        f", {context.origin_text}"
     )
 
 
