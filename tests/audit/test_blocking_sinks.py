@@ -24,7 +24,7 @@ from edictum import (
     ToolExecutionResult,
 )
 from edictum.audit import _ports
-from edictum.audit._ports import may_block
+from edictum.audit._ports import can_block
 from edictum.testing import RecordingSink
 from support.effort import SOAK, effort
 
@@ -268,11 +268,11 @@ def test_which_sinks_are_taken_to_block(tmp_path: Path) -> None:
     class SaysNo(CallableEmit):
         blocking = False
 
-    assert [may_block(sink) for sink in (PlainSink(), CallableEmit())] == [True, True]
-    assert may_block(FileAuditSink(tmp_path / "a", fsync=True))
+    assert [can_block(sink) for sink in (PlainSink(), CallableEmit())] == [True, True]
+    assert can_block(FileAuditSink(tmp_path / "a", fsync=True))
     quick = [Asynchronous(), SaysNo(), RecordingSink(), StdoutAuditSink()]
     quick += [FileAuditSink(tmp_path / "a"), CompositeSink([PlainSink()])]
-    assert not any(map(may_block, quick))
+    assert not any(map(can_block, quick))
 
 
 def test_a_sink_that_says_it_does_not_block_is_called_where_the_call_is_made() -> None:

@@ -34,7 +34,7 @@ MAX_WAITING = 10_000  # events for one sink that hangs
 WRITER_THREADS = DaemonPool("edictum-audit")
 
 
-def may_block(sink: Any) -> bool:
+def can_block(sink: Any) -> bool:
     """Return whether a sink must not be called in an event loop: what it says of itself as
     ``blocking``, or else whether its ``emit`` is an ordinary function.
     """
@@ -105,7 +105,7 @@ class SinkPort:
     def __init__(self, sink: AuditSink) -> None:
         self.sink = sink
         self._call_emit = emitter_of(sink)
-        self._writer = Writer() if may_block(sink) else None
+        self._writer = Writer() if can_block(sink) else None
         self.emit = self._call_emit if self._writer is None else self._emit_in_thread
         self.failures = 0  # since it last took an event
         self._lock = threading.Lock()

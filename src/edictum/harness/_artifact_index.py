@@ -128,7 +128,7 @@ class ArtifactIndex:
         with contextlib.closing(self._begin()) as db:
             try:
                 if db.execute("PRAGMA user_version").fetchone() == (0,):
-                    for statement in _split(_SCHEMA):
+                    for statement in _iterate_statements(_SCHEMA):
                         db.execute(statement)
                     self._fill(db)
                 yield db
@@ -158,8 +158,8 @@ class ArtifactIndex:
         return db
 
 
-def _split(script: str) -> Iterator[str]:
-    """Return the statements of a script; ``executescript`` would end the transaction."""
+def _iterate_statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script; ``executescript`` would end the transaction."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"
