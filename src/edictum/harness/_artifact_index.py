@@ -98,7 +98,7 @@ class ArtifactIndex:
             found = db.execute("SELECT key FROM artifact WHERE id = ?", (artifact_id,)).fetchone()
         return None if found is None else str(found[0])
 
-    def list_expired(self, now: float, limit: int) -> list[str]:
+    def list_stale(self, now: float, limit: int) -> list[str]:
         """Return the keys of some artifacts that have expired, the oldest first."""
         query = "SELECT key FROM artifact WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
         with self._transaction() as db:

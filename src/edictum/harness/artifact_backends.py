@@ -143,7 +143,7 @@ class DirectoryBackend:
         return self._index.find(artifact_id)
 
     def sweep(self, now: float) -> int:
-        expired = self._index.list_expired(now, SWEEP_BATCH)
+        expired = self._index.list_stale(now, SWEEP_BATCH)
         for key in expired:
             self.delete(key)
         return len(expired)
