@@ -12,7 +12,7 @@ from typing import Any
 
 from edictum.core.values import dumps
 
-EVENT_SCHEMA_VERSION = "0.5.0"
+EVENT_SCHEMA_VERSION = "0.6.0"
 
 
 class AuditAction(StrEnum):
@@ -73,6 +73,9 @@ class AuditEvent:
     approval_id: str | None = None
     approver: str | None = None
     policy_digest: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    instance_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON-ready data."""

@@ -59,6 +59,7 @@ from edictum._options import (
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
+from edictum.audit._ports import PORTS
 from edictum.audit.composite import CompositeSink
 from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
@@ -84,7 +85,8 @@ from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
-from edictum.execution.forks import protect
+from edictum.execution.forks import call_in_child, protect
+from edictum.execution.process_identity import THIS_PROCESS
 from edictum.execution.threads import MAX_ABANDONED
 from edictum.explanation import Explanation
 from edictum.outcomes import (
@@ -141,11 +143,15 @@ class State:
     language: Language
 
 
+def _describe_calls(mode: Mode, policy: Policy, redaction: RedactionPolicy) -> Context:
+    """Return what all events of a guard in this process have in common."""
+    return Context(mode, policy.version, redaction, policy.digest, THIS_PROCESS.origin)
+
+
 def _make_state(
     policy: Policy, wiring: Wiring, config: LifecycleConfig, base: Base, language: Language
 ) -> State:
-    context = config.context
-    context = Context(context.mode, policy.version, context.redaction, policy.digest)
+    context = _describe_calls(config.context.mode, policy, config.context.redaction)
     config = replace(config, context=context)
     handlers = EffectHandlers(wiring)
     fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
@@ -227,7 +233,7 @@ class Edictum(OlderGuard):
         )
         policy = base.policy(policy_version)
         config = LifecycleConfig(
-            Context(mode, policy_version, read_redaction(redaction), policy.digest),
+            _describe_calls(mode, policy, read_redaction(redaction)),
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
             late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
@@ -250,6 +256,14 @@ class Edictum(OlderGuard):
         self._next_index = itertools.count().__next__
         config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
+        call_in_child(self._renew_state)
+
+    def _renew_state(self) -> None:
+        """Name the forked child as the origin of its events; those from before keep the parent."""
+        state = self._state
+        self._state = _make_state(
+            state.policy, state.wiring, state.config, state.base, state.language
+        )
 
     def _digest_in_force(self) -> str:
         return self._state.policy.digest()
@@ -332,7 +346,7 @@ class Edictum(OlderGuard):
             context = state.config.context
             redaction = context.redaction.with_bundle(bundle.secrets)
             policy = build_policy(state.base, bundle, language, redaction)
-            context = Context(context.mode, policy.version, redaction, policy.digest)
+            context = _describe_calls(context.mode, policy, redaction)
             config = replace(state.config, context=context)
             self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)
@@ -779,7 +793,7 @@ class Edictum(OlderGuard):
         for watch in self._watches:
             watch.stop()
         wiring = self._state.wiring
-        for part in (*wiring.sinks, wiring.ledger, wiring.run_in):
+        for part in (*map(PORTS.find, wiring.sinks), wiring.ledger, wiring.run_in):
             close = getattr(part, "close", None)
             try:
                 closed = close() if close is not None else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
+import platform
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,8 +27,10 @@ from edictum import (
     postcondition,
     precondition,
 )
+from edictum.execution.process_identity import THIS_PROCESS
 from edictum.testing import FakeClock
 from support.guards import approval_contract
+from support.processes import run_python
 from support.waiting import wait_in_loop
 
 SPEC_FIELDS = [
@@ -66,6 +70,9 @@ OUR_FIELDS = [
     "approval_id",
     "approver",
     "policy_digest",
+    "host",
+    "pid",
+    "instance_id",
 ]
 SPEC_ACTIONS = [
     "call_denied",
@@ -116,7 +123,7 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
     )
     event = guard.local_sink.last()
     assert event.to_dict() | {"duration_ms": 0} == {
-        "schema_version": "0.5.0",
+        "schema_version": "0.6.0",
         "timestamp": "2024-02-29T00:00:00+00:00",
         "run_id": "s",
         "call_id": "c-1",
@@ -159,6 +166,9 @@ def test_a_closing_event_says_everything_about_its_call() -> None:
         "approval_id": None,
         "approver": None,
         "policy_digest": guard.policy_digest,
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "instance_id": THIS_PROCESS.origin.instance_id,
     } | dict.fromkeys(set(event.to_dict()) - {*SPEC_FIELDS, *OUR_FIELDS})
 
 
@@ -382,3 +392,35 @@ def test_secrets_that_span_a_value_leave_json() -> None:
     redaction = RedactionPolicy(custom_patterns=[(r'"b": \d+}', "?")])
     written = redaction.write_summary(redaction.summarize({"a": "x", "b": 5}))
     assert json.loads(written) == '{"a": "x", ?'
+
+
+ORIGINS = """
+import json, os
+from edictum import Edictum
+
+def find_origins():
+    return [(event.pid, event.instance_id) for event in guard.local_sink.events]
+
+guard, other = Edictum(), Edictum()
+for made in (guard, other):
+    made.dispatch_sync("t", {}, lambda: 1)
+assert other.local_sink.last().instance_id == guard.local_sink.last().instance_id
+read, write = os.pipe()
+child = os.fork()
+guard.dispatch_sync("t", {}, lambda: 1)
+if not child:
+    os.write(write, json.dumps([os.getpid(), find_origins()]).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(json.dumps([[os.getpid(), find_origins()], json.loads(os.read(read, 65536))]))
+"""
+
+
+def test_an_event_names_the_process_that_wrote_it() -> None:
+    """A forked child is another one; what was recorded before the fork stays its parent's."""
+    (parent, parents), (child, childs) = run_python(ORIGINS)
+    assert {pid for pid, _ in parents} == {parent}
+    assert [pid for pid, _ in childs] == [parent, parent, child, child]
+    instances = [instance for _, instance in childs]
+    assert instances[0] == instances[1] == parents[0][1]
+    assert instances[2] == instances[3] != instances[0]

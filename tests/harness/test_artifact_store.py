@@ -5,6 +5,7 @@ reference to nothing.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from edictum.harness.artifact_backends import (
 from edictum.harness.artifact_reader import make_reader, resolve_pointer
 from edictum.harness.artifact_store import DEFAULT_TTL_S, ArtifactError, ArtifactStore
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+from support.effort import SOAK, effort
 
 BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
 
@@ -352,6 +355,11 @@ def test_the_hint_for_the_model_names_the_reader_and_no_path(
 # --- The directory --------------------------------------------------------------------------------
 
 
+def folders(base: Path) -> list[Path]:
+    """Return the folders of sessions; the index lies beside them."""
+    return [path for path in base.iterdir() if path.name != ".index.db"]
+
+
 def test_directories_and_files_are_private(tmp_path: Path) -> None:
     """Whatever the umask is, and also if the directory was there before."""
     base = tmp_path / "artifacts"
@@ -375,7 +383,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
         ArtifactStore(tmp_path / "link")
     store = ArtifactStore(tmp_path / "artifacts")
     ref = store.store("s", "content", "t")
-    (folder,) = (tmp_path / "artifacts").iterdir()
+    (folder,) = folders(tmp_path / "artifacts")
     (folder / ref.artifact_id).unlink()
     (folder / ref.artifact_id).symlink_to("/etc/hostname")
     assert store.retrieve(ref.artifact_id, "s") is None
@@ -405,7 +413,7 @@ def test_what_is_no_file_is_no_artifact_and_in_nobodys_way(
 ) -> None:
     store = ArtifactStore(tmp_path / "a")
     ref = store.store("s", "content", "t")
-    (folder,) = (tmp_path / "a").iterdir()
+    (folder,) = folders(tmp_path / "a")
     planted = folder / f"art_{'a' * 16}"
     plant(planted)
     open_before = len(os.listdir("/proc/self/fd"))
@@ -435,12 +443,12 @@ def test_what_a_dead_writer_left_is_swept(tmp_path: Path) -> None:
     """But not the file of a writer who may still be at work."""
     base = tmp_path / "artifacts"
     ArtifactStore(base).store("s", "content", "t")
-    (folder,) = base.iterdir()
+    (folder,) = folders(base)
     old, young = folder / ".tmp-old", folder / ".tmp-young"
     old.touch()
     young.touch()
     os.utime(old, (0, 0))
-    ArtifactStore(base)
+    ArtifactStore(base).cleanup_expired()
     assert not old.exists()
     assert young.exists()
 
@@ -451,13 +459,13 @@ from pathlib import Path
 from edictum.harness.artifact_store import ArtifactError, ArtifactStore
 store = ArtifactStore(sys.argv[1])
 kept = store.store("s", "small", "t")
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, 90_000))
 try:
     store.store("s", "x" * 100_000, "t")
 except ArtifactError as exc:
     print(exc.code)
 print(store.retrieve(kept.artifact_id))
-print(sum(path.is_file() for path in Path(sys.argv[1]).rglob("*")))
+print(sum(path.is_file() for path in Path(sys.argv[1]).rglob("*/*")))
 """
 
 
@@ -468,6 +476,130 @@ def test_a_full_disk_leaves_no_half_artifact(tmp_path: Path) -> None:
     assert done.stdout.split() == ["artifact_error", "small", "1"], done
 
 
+STORER = """
+import sys
+from edictum.harness.artifact_store import ArtifactError, ArtifactStore
+store = ArtifactStore(sys.argv[1], max_session_bytes=int(sys.argv[2]))
+while True:
+    try:
+        store.store("s", "x" * 500, "t")
+    except ArtifactError:
+        break
+"""
+
+
+@pytest.mark.slow
+def test_a_quota_is_exact_over_processes(tmp_path: Path) -> None:
+    """Four of them fill a session together: as many artifacts as fit, not one more."""
+    base = tmp_path / "a"
+    ArtifactStore(base).store("other", "x" * 500, "t")
+    ((_, size),) = DirectoryBackend(base).list()
+    quota = 60 * (size + 10) + 50  # sizes differ by the digits of a time
+    command = [sys.executable, "-c", STORER, str(base), str(quota)]
+    storers = [subprocess.Popen(command) for _ in range(4)]
+    assert [storer.wait(240) for storer in storers] == [0] * 4
+    listed = DirectoryBackend(base).list()
+    used = sum(size for key, size in listed) - size
+    assert quota - 2 * size < used <= quota
+
+
+FILES = effort(300, soak=100_000)
+
+
+def fill(base: Path, count: int) -> None:
+    """Write artifacts as an earlier process has left them, without an index."""
+    ref = ArtifactStore(base).store("s", "content", "t", ttl_s=math.inf)
+    (folder,) = folders(base)
+    text = (folder / ref.artifact_id).read_text()
+    for number in range(count - 1):
+        (folder / f"art_{number:016x}").write_text(text)
+    (base / ".index.db").unlink()
+
+
+@pytest.mark.soak
+def test_many_artifacts_take_no_longer_than_few(tmp_path: Path) -> None:
+    """Printed; what is asserted is that all of them are found and counted."""
+    times: dict[int, list[float]] = {}
+    for count in (100, FILES):
+        fill(tmp_path / str(count), count)
+        marks, made = [], []
+
+        def mark(marks: list[float] = marks) -> None:
+            marks.append(time.perf_counter())
+
+        ArtifactStore(tmp_path / str(count))  # makes the index, once
+        mark()
+        for _ in range(20):
+            store = ArtifactStore(tmp_path / str(count))
+        mark()
+        made = [store.store("s", f"text {number}", "t").artifact_id for number in range(20)]
+        mark()
+        assert [store.retrieve(each) for each in made] == [f"text {n}" for n in range(20)]
+        mark()
+        times[count] = [after - before for before, after in itertools.pairwise(marks)]
+        assert store.retrieve(f"art_{count - 2:016x}") == "content"
+        full = ArtifactStore(tmp_path / str(count), max_session_bytes=count * 300)
+        with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+            full.store("s", "one more", "t")
+    if SOAK:
+        ratios = [many / few for few, many in zip(*times.values(), strict=True)]
+        said = ", ".join(
+            f"{n} {r:.2f}" for n, r in zip(["open", "store", "read"], ratios, strict=True)
+        )
+        print(f"\nartifacts, {FILES:,} to 100: {said}")
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 100, b"", None])
+def test_an_index_that_is_damaged_or_gone_is_made_anew(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    """From the files: nothing is lost, and all of it counts."""
+    store = ArtifactStore(tmp_path / "a")
+    ref = store.store("s", "x" * 2_000, "t")
+    index = tmp_path / "a" / ".index.db"
+    index.unlink()
+    if damage is not None:
+        index.write_bytes(damage)
+    assert store.retrieve(ref.artifact_id) == "x" * 2_000
+    with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+        ArtifactStore(tmp_path / "a", max_session_bytes=3_000).store("s", "x" * 2_000, "t")
+
+
+def test_what_a_killed_writer_entered_counts_until_it_expires(tmp_path: Path) -> None:
+    """Its file was never written; then it makes room, and what it left is gone."""
+    clock = Clock()
+    store = ArtifactStore(tmp_path / "a", max_session_bytes=6_000, clock=clock)
+    store.store("s", "x" * 4_000, "t", ttl_s=60)
+    (folder,) = folders(tmp_path / "a")
+    (file,) = folder.iterdir()
+    file.rename(folder / f".tmp-{file.name}")  # as if it had been killed before the renaming
+    with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+        store.store("s", "x" * 4_000, "t")
+    clock.now += 100
+    store.store("s", "x" * 4_000, "t")
+    assert [path.name[:4] for path in folder.iterdir()] == ["art_"]
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://127.0.0.1:1/0", "postgresql://nobody@127.0.0.1:1/nothing"]
+)
+def test_a_server_that_is_away_stops_no_start(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged then, and an ArtifactError at each use."""
+    pytest.importorskip("redis")
+    pytest.importorskip("asyncpg")
+    store = ArtifactStore(url)
+    assert "the artifact store cannot be used yet" in caplog.text
+    for use in (
+        lambda: store.store("s", "content", "t"),
+        lambda: store.retrieve("art_0000000000000000"),
+        lambda: store.get_ref("art_0000000000000000", "s"),
+        lambda: store.cleanup_session("s"),
+        store.cleanup_expired,
+    ):
+        with pytest.raises(ArtifactError):
+            use()
+
+
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "a")
     before = len(os.listdir("/proc/self/fd"))
@@ -476,7 +608,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         store.retrieve(ref.artifact_id)
         store.cleanup_session(f"s-{number}")
     assert len(os.listdir("/proc/self/fd")) == before
-    assert list((tmp_path / "a").iterdir()) == []
+    assert folders(tmp_path / "a") == []
 
 
 def test_a_place_is_a_path_a_url_or_a_backend(tmp_path: Path) -> None:

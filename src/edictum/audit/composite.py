@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 
 from edictum._audit_event import AuditEvent
-from edictum.audit.sinks import AuditSink, emitter_of, takes_entries
-from edictum.core.decide import describe
+from edictum.audit._ports import PORTS, SinkPort
+from edictum.audit.sinks import AuditSink, takes_entries
 from edictum.core.events import Entry
-
-logger = logging.getLogger("edictum")
 
 
 class CompositeSink:
@@ -23,42 +20,42 @@ class CompositeSink:
     def __init__(self, sinks: Sequence[AuditSink]) -> None:
         if not sinks:
             raise ValueError("CompositeSink needs at least one sink")
-        self._sinks = list(sinks)
+        self._ports = [PORTS.find(sink) for sink in sinks]
 
     @property
     def sinks(self) -> list[AuditSink]:
-        return list(self._sinks)
+        return [port.sink for port in self._ports]
 
     @takes_entries
     async def emit(self, event: AuditEvent | Entry) -> None:
-        failures: list[Exception] = []
-        for sink, error in await self._try_all(lambda sink: emitter_of(sink)(event)):
-            if getattr(sink, "required", True):
-                failures.append(error)
-            else:
-                logger.error("audit sink %s failed: %s", type(sink).__name__, describe(error))
-        self._raise("failed", failures)
+        failed = await self._try_all(lambda port: port.emit(event))
+        for port in self._ports:
+            if port in failed:
+                port.note_failure(failed[port])
+            elif port.failures:
+                port.note_success()
+        self._raise("failed", [error for port, error in failed.items() if port.is_required])
 
     async def close(self) -> None:
-        failed = await self._try_all(lambda sink: sink.close() if hasattr(sink, "close") else None)
-        self._raise("could not be closed", [error for _, error in failed])
+        failed = await self._try_all(SinkPort.close)
+        self._raise("could not be closed", list(failed.values()))
 
     async def _try_all(
-        self, act: Callable[[AuditSink], Awaitable[None] | None]
-    ) -> list[tuple[AuditSink, Exception]]:
+        self, act: Callable[[SinkPort], Awaitable[None] | None]
+    ) -> dict[SinkPort, Exception]:
         """Do the same with every sink; return those that raised, with what they raised."""
-        failed = []
-        for sink in self._sinks:
+        failed = {}
+        for port in self._ports:
             try:
-                pending = act(sink)
+                pending = act(port)
                 if isawaitable(pending):
                     await pending
             except Exception as exc:
-                failed.append((sink, exc))
+                failed[port] = exc
         return failed
 
     def _raise(self, what: str, failures: list[Exception]) -> None:
         if failures:
             raise ExceptionGroup(
-                f"{len(failures)} of {len(self._sinks)} audit sinks {what}", failures
+                f"{len(failures)} of {len(self._ports)} audit sinks {what}", failures
             )

@@ -1,9 +1,17 @@
-"""FileAuditSink: events as JSON lines in a file, with rotation and, if wanted, fsync."""
+"""FileAuditSink: events as JSON lines in a file, with rotation and, if wanted, fsync.
+
+Several processes may write one file, and other programs may move or delete it. Before each event
+the sink looks whether its path still names the file that it has open, and opens the path anew if
+not. Rotation is done under a lock on the file itself: a process that gets the lock of a file which
+has been moved meanwhile finds that out by the same look.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +25,8 @@ from edictum.execution.forks import call_in_child, protect
 
 class FileAuditSink:
     """Appends one JSON line per event. The parent directory is created; the file stays open and is
-    private to its owner.
+    private to its owner. Several processes may write it; one that was moved or deleted is opened
+    anew.
 
     ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
     ``keep`` old files. ``fsync=True`` makes each event durable before its call goes on.
@@ -42,14 +51,16 @@ class FileAuditSink:
                 f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files."
             )
         self.path = Path(path)
+        self._name = os.fspath(self.path)
         self._redaction = redaction
         self._max_bytes = max_bytes
         self._keep = keep
-        self._fsync = fsync
+        self._fsync = self.blocking = fsync
         self._lock = threading.Lock()
         protect(self)
         call_in_child(self._close)  # a child opens the file by itself
         self._file: IO[bytes] | None = None
+        self._identity = (0, 0)  # device and inode of the file that was opened last
         self._torn = False  # the last line lacks its end, so the next one starts on a new line
 
     @takes_entries
@@ -62,14 +73,10 @@ class FileAuditSink:
         line = event_line(event, self._redaction).encode() + b"\n"
         with self._lock:
             try:
-                file = self._file or self._open()
-                if self._max_bytes is not None and 0 < file.tell() > self._max_bytes - len(line):
-                    file = self._rotate()
-                line = b"\n" + line if self._torn else line
-                written = file.write(line)
-                self._torn = written != len(line)
-                if self._torn:
-                    raise OSError(f"only {written} of {len(line)} bytes were written")
+                if self._max_bytes is None:
+                    file = self._append(line)
+                else:
+                    file = self._append_rotating(line, self._max_bytes)
                 if self._fsync:
                     os.fsync(file.fileno())
             except OSError as exc:
@@ -91,23 +98,66 @@ class FileAuditSink:
             hint="Check the path, its rights and the disk.",
         )
 
+    def _find_size(self) -> int | None:
+        """Return the size of the file at the path; None if it is not the one that is open."""
+        try:
+            found = os.stat(self._name)
+        except FileNotFoundError:
+            return None
+        return found.st_size if (found.st_dev, found.st_ino) == self._identity else None
+
+    def _append(self, line: bytes) -> IO[bytes]:
+        file = self._file
+        if file is None or self._find_size() is None:
+            file = self._open()
+        self._write(file, line)
+        return file
+
+    def _write(self, file: IO[bytes], line: bytes) -> None:
+        line = b"\n" + line if self._torn else line
+        written = file.write(line)
+        self._torn = written != len(line)
+        if self._torn:
+            raise OSError(f"only {written} of {len(line)} bytes were written")
+
+    def _append_rotating(self, line: bytes, max_bytes: int) -> IO[bytes]:
+        """Append a line, to a new file if this one has no room for it.
+
+        The lock keeps a file from being rotated away, and in the end deleted, between the look at
+        its size and the write.
+        """
+        while True:
+            file = self._file or self._open()
+            with _hold_lock(file):
+                size = self._find_size()
+                if size == 0 or (size is not None and size + len(line) <= max_bytes):
+                    self._write(file, line)
+                    return file
+                if size is not None:
+                    self._rotate()
+            self._close()
+
     def _open(self) -> IO[bytes]:
         self._close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._file.seek(0, os.SEEK_END)
+        found = os.fstat(descriptor)
+        if self._identity != (found.st_dev, found.st_ino):
+            self._identity, self._torn = (found.st_dev, found.st_ino), False
+            if self._fsync:
+                _sync_directory(self.path.parent)
         return self._file
 
-    def _rotate(self) -> IO[bytes]:
-        self._close()
-        for number in range(self._keep - 1, 0, -1):
-            older = self._numbered(number)
-            if older.exists():
-                older.replace(self._numbered(number + 1))
-        self.path.replace(self._numbered(1))
-        self._torn = False
-        return self._open()
+    def _rotate(self) -> None:
+        """Number the file and the older ones, up to the first number that is free."""
+        free = 1
+        while free < self._keep and self._numbered(free).exists():
+            free += 1
+        with suppress(FileNotFoundError):  # moved by another program at this moment
+            for number in range(free - 1, 0, -1):
+                self._numbered(number).replace(self._numbered(number + 1))
+            self.path.replace(self._numbered(1))
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
@@ -120,3 +170,24 @@ class FileAuditSink:
     def close(self) -> None:
         with self._lock:
             self._close()
+
+
+@contextmanager
+def _hold_lock(file: IO[bytes]) -> Iterator[None]:
+    """Hold the lock of an open file between processes. The kernel drops it when its holder dies."""
+    import fcntl  # there is none on Windows, where a file that is open cannot be rotated either
+
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the name of a new file durable, as ``fsync`` makes its contents."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,8 +1,9 @@
 """Audit sinks: where events go.
 
-A sink has one method, ``emit(event)``, ordinary or ``async``. A sink that raises stops a call from
-starting (the call is denied and says why); after a call has run its result is kept and the failure
-is reported in the outcome's notes and in the log.
+A sink has one method, ``emit(event)``, ordinary or ``async``. An ordinary one runs in a thread, one
+event after the other, unless the sink says ``blocking = False``. A sink that raises stops a call
+from starting (the call is denied and says why); after a call has run its result is kept and the
+failure is reported in the outcome's notes and in the log.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from edictum.execution.forks import protect
 class StdoutAuditSink:
     """Prints events. They are redacted already; a policy given here is applied on top."""
 
+    blocking = False
+
     def __init__(
         self, redaction: RedactionPolicy | None = None, stream: TextIO | None = None
     ) -> None:

@@ -54,6 +54,15 @@ class Approval:
     approver: str | None = None
 
 
+@record
+class Origin:
+    """The process that writes an event."""
+
+    host: str
+    pid: int
+    instance_id: str
+
+
 class Context:
     """What all events of a guard have in common, and the texts that several events share."""
 
@@ -63,6 +72,7 @@ class Context:
         "_digest_policy",
         "_open_end",
         "mode",
+        "origin_text",
         "policy_version",
         "redaction",
     )
@@ -73,11 +83,14 @@ class Context:
         policy_version: str | None,
         redaction: RedactionPolicy,
         digest_policy: Callable[[], str],
+        origin: Origin,
     ) -> None:
         self.mode = mode
         self.policy_version = policy_version
         self.redaction = redaction
         self._digest_policy = digest_policy
+        fields = {"host": origin.host, "pid": origin.pid, "instance_id": origin.instance_id}
+        self.origin_text = dumps(fields)[1:]  # written once: it is the same in all events
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
         self._open_end: tuple[str, ...] = ()
@@ -103,7 +116,7 @@ class Context:
         """
         if not self._open_end:
             fields = _list_end(entry, _OPEN) | dict.fromkeys(_OWN_FIELDS, _SLOT)
-            self._open_end = tuple(dumps(fields)[1:].split(dumps(_SLOT)))
+            self._open_end = tuple(dumps(fields)[1:-1].split(dumps(_SLOT)))
         first, second, third, last = self._open_end
         session = dumps(entry.call.run_id)
         return f"{first}{entry.attempts}{second}{entry.executions}{third}{session}{last}"
@@ -255,6 +268,7 @@ def _write(entry: Entry) -> str:
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
         f", {_write_end(entry, closing)}"
+        f", {context.origin_text}"
     )
 
 
@@ -262,7 +276,7 @@ def _write_end(entry: Entry, closing: Closing) -> str:
     is_usual = closing is _OPEN and entry.about is None and entry.approval is None
     if is_usual and not entry.policy_error:
         return entry.context.open_end(entry)
-    return dumps(_list_end(entry, closing))[1:]
+    return dumps(_list_end(entry, closing))[1:-1]
 
 
 def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:

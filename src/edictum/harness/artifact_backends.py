@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -19,10 +21,15 @@ from typing import Any, Protocol, runtime_checkable
 
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
+from edictum.harness._artifact_index import PRIVATE_FILE, ArtifactIndex, Listed, Quotas
 
 PRIVATE_DIRECTORY = 0o700
-PRIVATE_FILE = 0o600
+INDEX = ".index.db"
+HEADER_BYTES = 16_384  # enough for two previews, a summary and two names, all escaped
+SWEEP_BATCH = 100  # artifacts that are removed when one is stored
+ARTIFACT_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 TEMPORARY = ".tmp-"
+CONNECT_S = 5.0  # for a server that does not answer
 NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
 
 
@@ -41,6 +48,23 @@ class ArtifactBackend(Protocol):
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         """Return all keys with this prefix, each with the size of its data."""
+
+
+@runtime_checkable
+class CountingBackend(ArtifactBackend, Protocol):
+    """A backend that knows by itself what it holds, so that nothing has to be listed."""
+
+    def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
+        """Keep the data if it fits, in one step for all processes; else say what is full."""
+
+    def find(self, artifact_id: str) -> str | None:
+        """Return the key of an artifact whose session is not known."""
+
+    def sweep(self, now: float) -> int:
+        """Remove some of what has expired. Return how many there were."""
+
+    def rebuild(self) -> None:
+        """Count again what is there."""
 
 
 def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> ArtifactBackend:
@@ -72,16 +96,17 @@ class DirectoryBackend:
     """Files in a directory that only this user can read.
 
     Every path is opened relative to an open directory without following symbolic links. A directory
-    of another user is refused. An entry that is not a regular file is treated as missing.
+    of another user is refused. An entry that is not a regular file is treated as missing. An index
+    knows what lies there; see ``_artifact_index``.
     """
 
     def __init__(self, base: Path) -> None:
         self._base = base
+        self._index = ArtifactIndex(base / INDEX, self._list_artifacts)
         with contextlib.suppress(FileExistsError):
             base.mkdir(mode=PRIVATE_DIRECTORY, parents=True)
         with self._open_base() as directory:
             os.fchmod(directory, PRIVATE_DIRECTORY)
-            self._sweep(directory)
 
     def _open_base(self) -> contextlib.AbstractContextManager[int]:
         return _open_directory(str(self._base), None)
@@ -93,7 +118,7 @@ class DirectoryBackend:
             yield directory, name
 
     @staticmethod
-    def _sweep(base: int) -> None:
+    def _sweep_temporary(base: int) -> None:
         """Remove temporary files of dead writers; a new one may be another process's."""
         too_old = time.time() - 3_600
         for session in os.listdir(base):
@@ -103,11 +128,41 @@ class DirectoryBackend:
                     if about.st_mtime < too_old:
                         os.unlink(name, dir_fd=directory)
 
+    def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
+        if full := self._index.enter(artifact, quotas):
+            return full
+        try:
+            self.put(artifact.key, data, 0)
+        except BaseException:
+            with contextlib.suppress(Exception):  # no room for that either
+                self._index.remove(artifact.key)
+            raise
+        return ""
+
+    def find(self, artifact_id: str) -> str | None:
+        return self._index.find(artifact_id)
+
+    def sweep(self, now: float) -> int:
+        expired = self._index.list_stale(now, SWEEP_BATCH)
+        for key in expired:
+            self.delete(key)
+        return len(expired)
+
+    def rebuild(self) -> None:
+        with self._open_base() as base:
+            self._sweep_temporary(base)
+        self._index.rebuild()
+
+    def _list_artifacts(self) -> Iterator[Listed]:
+        for key, size in self.list():
+            if ARTIFACT_KEY.fullmatch(key):
+                yield Listed(key, size, _read_expiry(self.get(key, HEADER_BYTES)))
+
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._open_base() as base, contextlib.suppress(FileExistsError):
             os.mkdir(key.split("/")[0], PRIVATE_DIRECTORY, dir_fd=base)
         with self._open_session(key) as (directory, name):
-            temporary = TEMPORARY + secrets.token_hex(8)
+            temporary = TEMPORARY + name
             try:
                 _write_new(temporary, data, directory)
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -126,11 +181,13 @@ class DirectoryBackend:
                 return None
 
     def delete(self, key: str) -> None:
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            with self._open_session(key) as (directory, name):
-                os.unlink(name, dir_fd=directory)
-            with self._open_base() as base, contextlib.suppress(OSError):  # not empty yet
-                os.rmdir(key.split("/")[0], dir_fd=base)
+        with contextlib.suppress(FileNotFoundError), self._open_session(key) as (directory, name):
+            for each in (name, TEMPORARY + name):  # the latter if its writer was killed
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                    os.unlink(each, dir_fd=directory)
+        with self._open_base() as base, contextlib.suppress(OSError):  # not empty yet
+            os.rmdir(key.split("/")[0], dir_fd=base)
+        self._index.remove(key)
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         found = []
@@ -149,6 +206,15 @@ class DirectoryBackend:
                     about = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     if not _is_temporary(name) and not stat.S_ISDIR(about.st_mode):
                         yield f"{session}/{name}", about.st_size
+
+
+def _read_expiry(data: bytes | None) -> float:
+    """Return when an artifact expires, from its header; one that cannot be read has expired."""
+    try:
+        header = json.loads((data or b"").partition(b"\n")[0])
+        return float(header["created_at"] + header["ttl_s"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return 0.0
 
 
 def _is_temporary(name: str) -> bool:
@@ -212,7 +278,9 @@ class RedisBackend:
         redis = import_optional("redis", "redis")
         scheme, _, rest = url.partition("://")
         scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
-        self._redis: Any = redis.Redis.from_url(f"{scheme}://{rest}")
+        self._redis: Any = redis.Redis.from_url(
+            f"{scheme}://{rest}", socket_connect_timeout=CONNECT_S
+        )
         self._name = name
 
     def _key(self, key: str) -> str:
@@ -262,18 +330,27 @@ class PostgresBackend:
             raise EdictumConfigError(message, hint="Use letters, digits and underscores.")
         self._connect, self._url, self._table = asyncpg.create_pool, url, table
         self._pool: Any = None
-        columns = "key text PRIMARY KEY, data bytea NOT NULL"
-        self._call("execute", f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
     def _call(self, verb: str, *arguments: Any) -> Any:
         from edictum.execution.portal import PORTAL
 
         async def work() -> Any:
             if self._pool is None:
-                self._pool = await self._connect(self._url, min_size=1, max_size=2)
+                self._pool = await self._open_pool()
             return await getattr(self._pool, verb)(*arguments)
 
         return PORTAL.run(work())
+
+    async def _open_pool(self) -> Any:
+        """Connect and make the table, at the first use: the server may come up later."""
+        pool = await self._connect(self._url, min_size=1, max_size=2, timeout=CONNECT_S)
+        try:
+            columns = "key text PRIMARY KEY, data bytea NOT NULL"
+            await pool.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
+        except BaseException:
+            await pool.close()
+            raise
+        return pool
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         values = "(key, data) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET data = $2"

@@ -8,7 +8,8 @@ output inline.
 Secrets are redacted before writing. An artifact belongs to a session, expires, and counts against
 two quotas. Ids are not paths, and session ids are hashed before they become part of one. One value
 holds both the artifact and its header, so a crash cannot separate them, and a store keeps nothing
-in memory: several processes can use the same one.
+in memory: several processes can use the same one. In a directory an index counts what is there, so
+that quotas are exact for all of them and no operation but ``cleanup_expired`` looks at every file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
 from typing import Any
@@ -30,7 +32,14 @@ from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
 from edictum.errors import EdictumError, EdictumInputError
 from edictum.execution.forks import protect
-from edictum.harness.artifact_backends import ArtifactBackend, open_backend
+from edictum.harness._artifact_index import Listed, Quotas
+from edictum.harness.artifact_backends import (
+    ARTIFACT_KEY,
+    HEADER_BYTES,
+    ArtifactBackend,
+    CountingBackend,
+    open_backend,
+)
 
 logger = logging.getLogger("edictum")
 
@@ -40,9 +49,7 @@ MAX_TOTAL_BYTES = 512 << 20
 MAX_SUMMARY_CHARS = 200
 PREVIEW_CHARS = 500
 NAME_CHARS = 256
-HEADER_BYTES = 16_384  # enough for two previews, a summary and two names, all escaped
 _ID = re.compile(r"art_[0-9a-f]{16}")
-_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 
 
 class ArtifactError(EdictumError):
@@ -112,11 +119,11 @@ class ArtifactStore:
     ) -> None:
         self._backend = open_backend(location)
         self._redaction = redaction if redaction is not None else RedactionPolicy()
-        self._max_session, self._max_total = max_session_bytes, max_total_bytes
+        self._quotas = Quotas(max_session_bytes, max_total_bytes)
         self._now = clock
         self._lock = threading.Lock()
         protect(self)
-        self.cleanup_expired()
+        self._sweep_at_start()
 
     def store(
         self, session_id: str, content: Any, tool_name: str, ttl_s: float | None = DEFAULT_TTL_S
@@ -129,16 +136,33 @@ class ArtifactStore:
         text, kind = _to_readable_text(content, self._redaction)
         ref = _make_ref(session_id, text, kind, tool_name, self._now(), ttl_s)
         data = _encode(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encode(text)
-        with self._lock:
-            try:
+        artifact = Listed(
+            f"{_hash_session(session_id)}/{ref.artifact_id}", len(data), ref.created_at + ttl_s
+        )
+        with self._lock, _as_artifact_error("The output could not be stored"):
+            if isinstance(self._backend, CountingBackend):
+                self._put_within(self._backend, data, artifact)
+            else:
                 self._make_room(_hash_session(session_id), len(data))
-                self._backend.put(f"{_hash_session(session_id)}/{ref.artifact_id}", data, ttl_s)
-            except ArtifactError:
-                raise
-            except Exception as exc:
-                message = f"The output could not be stored: {type(exc).__name__}: {exc}"
-                raise ArtifactError(message) from exc
+                self._backend.put(artifact.key, data, ttl_s)
         return ref
+
+    def _put_within(self, backend: CountingBackend, data: bytes, artifact: Listed) -> None:
+        swept = backend.sweep(self._now())
+        while full := backend.put_within(data, artifact, self._quotas):
+            if not swept:
+                raise ArtifactError(f"The output could not be stored: {full}.")
+            swept = backend.sweep(self._now())
+
+    def _sweep_at_start(self) -> None:
+        """Remove what has expired. A server that is away is logged: it may come up later."""
+        try:
+            if isinstance(self._backend, CountingBackend):
+                self._backend.sweep(self._now())
+            else:
+                self.cleanup_expired()
+        except ArtifactError as exc:
+            logger.warning("the artifact store cannot be used yet: %s", exc)
 
     def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
         """Return the whole text; None if it is unknown, expired, or of another session."""
@@ -151,19 +175,26 @@ class ArtifactStore:
 
     def cleanup_session(self, session_id: str) -> int:
         """Remove all artifacts of a session. Return how many there were."""
-        keys = [key for key, _ in self._list(f"{_hash_session(session_id)}/")]
-        for key in keys:
-            self._backend.delete(key)
+        with _as_artifact_error("The session's artifacts could not be removed"):
+            keys = [key for key, _ in self._list(f"{_hash_session(session_id)}/")]
+            for key in keys:
+                self._backend.delete(key)
         return len(keys)
 
     def cleanup_expired(self) -> int:
-        """Remove what has expired, and what cannot be read. Return how many there were."""
+        """Remove what has expired, and what cannot be read. Return how many there were.
+
+        It looks at everything, and an index is compared with what is there.
+        """
         removed = 0
-        for key, _ in self._list():
-            found = self._read_key(key, HEADER_BYTES)
-            if found is None or found[0].expired_at(self._now()):
-                self._backend.delete(key)
-                removed += 1
+        with _as_artifact_error("Expired artifacts could not be removed"):
+            for key, _ in self._list():
+                found = self._read_key(key, HEADER_BYTES)
+                if found is None or found[0].expired_at(self._now()):
+                    self._backend.delete(key)
+                    removed += 1
+            if isinstance(self._backend, CountingBackend):
+                self._backend.rebuild()
         return removed
 
     def _make_room(self, folder: str, size: int) -> None:
@@ -175,28 +206,32 @@ class ArtifactStore:
 
     def _find_full_quota(self, folder: str, size: int) -> str:
         sizes = self._list()
-        session = size + sum(used for key, used in sizes if key.startswith(f"{folder}/"))
-        if session > self._max_session:
-            return f"the session's artifacts would take {session} of {self._max_session} bytes"
-        total = size + sum(used for _, used in sizes)
-        if total > self._max_total:
-            return f"all artifacts would take {total} of {self._max_total} bytes"
-        return ""
+        session = sum(used for key, used in sizes if key.startswith(f"{folder}/"))
+        return self._quotas.find_full(size + session, size + sum(used for _, used in sizes))
 
     def _read(
         self, artifact_id: str, session_id: str | None, limit: int | None
     ) -> tuple[ArtifactRef, bytes] | None:
         if not isinstance(artifact_id, str) or not _ID.fullmatch(artifact_id):
             return None
-        key = f"{_hash_session(session_id or '')}/{artifact_id}"
-        if session_id is None:
-            key = next((each for each, _ in self._list() if each.endswith(f"/{artifact_id}")), key)
-        found = self._read_key(key, limit)
+        with _as_artifact_error("The artifact could not be read"):
+            key: str | None = f"{_hash_session(session_id or '')}/{artifact_id}"
+            if session_id is None:
+                key = self._find(artifact_id)
+            found = None if key is None else self._read_key(key, limit)
         return None if found is None or found[0].expired_at(self._now()) else found
+
+    def _find(self, artifact_id: str) -> str | None:
+        """Return the key of an artifact whose session is not known."""
+        if isinstance(self._backend, CountingBackend):
+            return self._backend.find(artifact_id)
+        return next((key for key, _ in self._list() if key.endswith(f"/{artifact_id}")), None)
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
         """List our keys only: a bucket or a directory may hold other things."""
-        return [(key, size) for key, size in self._backend.list(prefix) if _KEY.fullmatch(key)]
+        return [
+            (key, size) for key, size in self._backend.list(prefix) if ARTIFACT_KEY.fullmatch(key)
+        ]
 
     def _read_key(self, key: str, limit: int | None) -> tuple[ArtifactRef, bytes] | None:
         data = self._backend.get(key, limit)
@@ -209,6 +244,17 @@ class ArtifactStore:
             why = shorten(str(exc), 200)
             logger.warning("the artifact %s is damaged and treated as missing: %s", key, why)
             return None
+
+
+@contextmanager
+def _as_artifact_error(what: str) -> Iterator[None]:
+    """Raise what a backend raises as an ArtifactError."""
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except Exception as exc:
+        raise ArtifactError(f"{what}: {type(exc).__name__}: {exc}") from exc
 
 
 _FIELD_TYPES: dict[str, Any] = {"str": str, "int": int, "float": (int, float)}

@@ -16,7 +16,8 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum.approval.port import takes_raw_args
-from edictum.audit.sinks import WRITTEN, emitter_of
+from edictum.audit._ports import PORTS, SinkPort
+from edictum.audit.sinks import WRITTEN
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -103,7 +104,7 @@ class EffectHandlers:
         self.wiring = wiring
         self._now = wiring.clock.now
         self._local = wiring.local_sink
-        self._sinks = [(sink, emitter_of(sink)) for sink in wiring.sinks]
+        self._sinks = [PORTS.find(sink) for sink in wiring.sinks]
         self._approval = wiring.approval_backend
         self._shows_secrets = takes_raw_args(wiring.approval_backend)
         ledger = wiring.ledger
@@ -136,16 +137,18 @@ class EffectHandlers:
         self._local.take(entry)
         if entry.policy_error:
             _log_policy_error(entry)
-        failures: list[tuple[Any, BaseException]] = []
-        waiting: deque[tuple[Any, Awaitable[None]]] = deque()
-        for sink, emit in self._sinks:
+        failures: list[tuple[SinkPort, BaseException]] = []
+        waiting: deque[tuple[SinkPort, Awaitable[None]]] = deque()
+        for sink in self._sinks:
             try:
-                emitted = emit(entry)
+                emitted = sink.emit(entry)
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:
                 if emitted is not WRITTEN and emitted is not None and isawaitable(emitted):
                     waiting.append((sink, emitted))
+                elif sink.failures:
+                    sink.note_success()
         if waiting:
             return _Emission(failures, waiting)
         if failures:
@@ -241,7 +244,8 @@ def _log_policy_error(entry: Entry) -> None:
     """Log that a rule or a part of the gate failed: until it is mended, it decides wrongly."""
     event = entry.event()
     reason = event.reason or event.success_reason
-    if reason is None:  # of a postcondition, whose warning has said it
+    # that of a postcondition was said by its warning, that of the audit when its sink began to fail
+    if reason is None or event.decision_source == "audit":
         return
     logger.error(
         "policy error: %s of the tool %r (call %s): %s %s: %s",
@@ -255,14 +259,14 @@ def _log_policy_error(entry: Entry) -> None:
 
 
 class _Emission:
-    """An event on its way to asynchronous sinks. One that fails does not keep it from the next."""
+    """An event on its way to sinks that are awaited. One that fails does not stop the others."""
 
     __slots__ = ("failures", "waiting")
 
     def __init__(
         self,
-        failures: list[tuple[Any, BaseException]],
-        waiting: deque[tuple[Any, Awaitable[None]]],
+        failures: list[tuple[SinkPort, BaseException]],
+        waiting: deque[tuple[SinkPort, Awaitable[None]]],
     ) -> None:
         self.failures, self.waiting = failures, waiting
 
@@ -277,6 +281,9 @@ class _Emission:
                     await emitted
                 except (*USER_ERRORS, asyncio.CancelledError) as exc:
                     self.failures.append((sink, exc))
+                else:
+                    if sink.failures:
+                        sink.note_success()
         finally:
             self.close()
         _raise_required(self.failures)
@@ -286,10 +293,10 @@ class _Emission:
             close(self.waiting.popleft()[1])
 
 
-def _raise_required(failures: list[tuple[Any, BaseException]]) -> None:
+def _raise_required(failures: list[tuple[SinkPort, BaseException]]) -> None:
     for sink, exc in failures:
-        logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
-    required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]
+        sink.note_failure(exc)
+    required = [(sink, exc) for sink, exc in failures if sink.is_required]
     if required:
-        text = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)
+        text = "; ".join(f"{sink.name}: {describe(exc)}" for sink, exc in required)
         raise BackendError(text) from required[0][1]

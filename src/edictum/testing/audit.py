@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
@@ -87,6 +88,29 @@ class AuditConformance:
         lines = self._close_and_read(sink)
         assert len(lines) == THREADS * EACH * 2
         assert sorted({line["tool_name"] for line in lines}) == names
+
+    def test_calls_of_one_event_loop_leave_their_events_in_order(self) -> None:
+        """Fail if ``emit`` returns before the event is written, or if events change places."""
+        sink = self.make_sink()
+        guard = Edictum(audit_sink=sink)
+        ids = [f"call-{number}" for number in range(EACH)]
+
+        async def call_all() -> None:
+            calls = [guard.dispatch("echo", {}, lambda: 1, call_id=each) for each in ids]
+            await asyncio.gather(*calls)
+
+        asyncio.run(call_all())
+        lines = self._close_and_read(sink)
+        assert len(lines) == 2 * EACH
+        for each in ids:
+            actions = [line["action"] for line in lines if line["call_id"] == each]
+            assert actions == ["call_allowed", "call_executed"]
+
+    def test_an_event_names_the_process_that_wrote_it(self) -> None:
+        """Fail if the sink drops the fields by which events of several workers are told apart."""
+        _, lines = self._check_echo("hello")
+        assert {line["pid"] for line in lines} == {os.getpid()}
+        assert all(line["host"] and line["instance_id"] for line in lines)
 
     def test_emitting_changes_nothing_about_the_event(self) -> None:
         """Fail if other sinks see what this one did to the event."""

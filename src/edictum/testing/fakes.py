@@ -47,6 +47,8 @@ class FakeClock:
 class RecordingSink:
     """Keeps events. With ``asynchronous``, ``emit`` suspends before it writes, as on a network."""
 
+    blocking = False
+
     def __init__(self, *, asynchronous: bool = False) -> None:
         self.events: list[AuditEvent] = []
         self.closed = False
