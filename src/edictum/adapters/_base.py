@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
@@ -364,11 +364,20 @@ class Adapter(SelfTest):
         error: BaseException | None = None,
         *,
         on_warn: OnWarn = None,
+        args: Mapping[str, Any] | None = None,
+        is_completed: bool = False,
     ) -> ToolReply | None:
-        """Close the call with what the tool returned or raised; return None if none is open."""
+        """Close the call with what the tool returned or raised; return None if none is open.
+
+        ``args``: those that the framework says the tool ran with. If they are not those that were
+        checked, the call fails with ArgumentsChanged; for ``is_completed`` see the ticket.
+        """
         ticket = self._tickets.take(key)
         if ticket is None:
             return None
+        if _is_changed(args, ticket):
+            closed = ticket.finish_changed_sync(args, value, error, is_completed=is_completed)
+            return self.reply(closed, on_warn)
         if error is None:
             return self.reply(ticket.finish_sync(value), on_warn)
         if isinstance(error, CancelledError):
@@ -384,11 +393,16 @@ class Adapter(SelfTest):
         error: BaseException | None = None,
         *,
         on_warn: OnWarn = None,
+        args: Mapping[str, Any] | None = None,
+        is_completed: bool = False,
     ) -> ToolReply | None:
         """Do as ``after`` does, for an asynchronous framework."""
         ticket = self._tickets.take(key)
         if ticket is None:
             return None
+        if _is_changed(args, ticket):
+            closed = await ticket.finish_changed(args, value, error, is_completed=is_completed)
+            return await self.areply(closed, on_warn)
         if error is None:
             return await self.areply(await ticket.finish(value), on_warn)
         if isinstance(error, CancelledError):
@@ -509,11 +523,17 @@ class Adapter(SelfTest):
                 self.context_name,
             )
 
-    async def adeny(self, name: str, args: Mapping[str, Any], reason: str) -> ToolReply:
+    async def adeny(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        reason: str,
+        **details: Unpack[CallDetails],
+    ) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn
 
-        call = await self._adescribe(name, args, {})
+        call = await self._adescribe(name, args, details)
         outcome = await call.guard.dispatch(
             name, args, None, turn=DenyingTurn(reason), **call.options
         )
@@ -579,6 +599,10 @@ class Adapter(SelfTest):
 
     def _refer(self, reply: ToolReply, stored: ToolOutcome | None) -> ToolReply:
         return reply if stored is None else self._make_reply(stored)
+
+
+def _is_changed(args: Mapping[str, Any] | None, ticket: Ticket) -> TypeGuard[Mapping[str, Any]]:
+    return args is not None and not is_same(args, ticket.args)
 
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
