@@ -95,7 +95,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name(
             "edictum:Ticket",
             "allowed denied outcome args finish fail timed_out cancel pause decline refuse"
-            " finish_changed",
+            " finish_otherwise",
             given=False,
         ),
     ),

@@ -239,9 +239,9 @@ async def test_what_a_host_ran_in_place_of_the_checked_call_is_judged_and_record
     ticket = guard.begin_sync("sh", {"command": "touch a"})
     real = {"command": "rm a"}
     outcome = (
-        ticket.finish_changed_sync(real, "gone", error)
+        ticket.finish_otherwise_sync(real, "gone", error)
         if sync
-        else await ticket.finish_changed(real, "gone", error)
+        else await ticket.finish_otherwise(real, "gone", error)
     )
     assert isinstance(outcome, ToolFailure)
     assert "other arguments than those that were checked" in outcome.error
@@ -268,16 +268,17 @@ def test_which_changed_calls_fail(command: str, is_completed: bool, mode: Any, k
     """All, unless the host only completed the arguments and contracts allow them."""
     guard = Edictum(contracts=[no_rm], mode=mode)
     ticket = guard.begin_sync("sh", {"command": "cat a"})
-    outcome = ticket.finish_changed_sync({"command": command}, "text", is_completed=is_completed)
+    outcome = ticket.finish_otherwise_sync({"command": command}, "text", is_completed=is_completed)
     assert type(outcome) is kind
     assert [(action, text) for action, text, _ in told(guard)][1] == ("call_changed", command)
     assert told(guard)[-1][1] == command
 
 
 def test_changed_arguments_that_cannot_be_recorded_are_a_failure() -> None:
+    """The audit has why, in place of the arguments."""
     guard = Edictum()
     ticket = guard.begin_sync("sh", {"command": "touch a"})
-    outcome = ticket.finish_changed_sync({1: "x"}, "gone")  # type: ignore[dict-item]
+    outcome = ticket.finish_otherwise_sync({1: "x"}, "gone")  # type: ignore[dict-item]
     assert isinstance(outcome, ToolFailure)
     assert "the key 1 is int, not text" in outcome.error
     assert totals(guard) == (1, 0, 1, 0)
@@ -289,7 +290,7 @@ def test_a_changed_call_uses_the_amounts_that_it_really_stated() -> None:
     limits = OperationLimits(max_amounts={"usd": 100})
     for real, left in (({"usd": 70}, 30.0), ({"other": 1}, 60.0)):
         guard = Edictum(tools=amounts, limits=limits)
-        guard.begin_sync("pay", {"usd": 40}).finish_changed_sync(real)
+        guard.begin_sync("pay", {"usd": 40}).finish_otherwise_sync(real)
         assert guard.begin_sync("pay", {"usd": left}).allowed
         assert not guard.begin_sync("pay", {"usd": 1}).allowed
 

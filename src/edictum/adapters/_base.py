@@ -376,7 +376,7 @@ class Adapter(SelfTest):
         if ticket is None:
             return None
         if _is_changed(args, ticket):
-            closed = ticket.finish_changed_sync(args, value, error, is_completed=is_completed)
+            closed = ticket.finish_otherwise_sync(args, value, error, is_completed=is_completed)
             return self.reply(closed, on_warn)
         if error is None:
             return self.reply(ticket.finish_sync(value), on_warn)
@@ -401,7 +401,7 @@ class Adapter(SelfTest):
         if ticket is None:
             return None
         if _is_changed(args, ticket):
-            closed = await ticket.finish_changed(args, value, error, is_completed=is_completed)
+            closed = await ticket.finish_otherwise(args, value, error, is_completed=is_completed)
             return await self.areply(closed, on_warn)
         if error is None:
             return await self.areply(await ticket.finish(value), on_warn)

@@ -104,7 +104,7 @@ class OpenCalls:
 class StoppedRuns:
     """Runs in which something ran that was not checked: nothing more of them is allowed.
 
-    A run is what follows one prompt of the user; sub-agents belong to it.
+    A run is what follows one prompt; sub-agents belong to it.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from edictum.core.values import is_same
 from edictum.errors import EdictumToolError
 
 MAX_REASON = 500  # characters
-CHANGED = (
+RUN_STOPPED = (
     "The run was stopped: a tool ran with other arguments than the guard had checked. They are in"
     " its audit. Wrap what changed them: adapter.wrap_can_use_tool(...), adapter.wrap_hooks(...)."
 )
@@ -209,8 +209,8 @@ class ClaudeGate(Adapter):
 
     def _stop_run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         call = f"{asked.get('tool_name')} ({asked['tool_use_id']})"
-        logger.error("%s: %s", call, CHANGED)
-        return self._stopped.stop(asked, CHANGED)
+        logger.error("%s: %s", call, RUN_STOPPED)
+        return self._stopped.stop(asked, RUN_STOPPED)
 
     async def _end_batch(self, asked: Mapping[str, Any], _: OnWarn) -> dict[str, Any]:
         """Give back the slots of calls that did not run: the CLI told no end of them."""

@@ -12,7 +12,7 @@ from edictum.adapters._canary import CANARY
 from edictum.adapters._reply import logger
 from edictum.core.decide import describe
 
-Output = dict[str, Any]
+HookOutput = dict[str, Any]
 
 HOOK_TIMEOUT_S = 60.0  # the CLI's own, where a matcher has none
 OTHER_NAMES = {"Agent": "Task"}  # a tool that matchers may call by its earlier name
@@ -47,7 +47,7 @@ class UserHooks:
         longest = max(matcher.timeout or HOOK_TIMEOUT_S for matcher in self._matchers)
         return longest + (timeout_s or HOOK_TIMEOUT_S)
 
-    async def ask(self, asked: Mapping[str, Any], *told: Any) -> Output:
+    async def ask(self, asked: Mapping[str, Any], *told: Any) -> HookOutput:
         """Return what the hooks say about a call, as one output; {} if they say nothing."""
         name = str(asked.get("tool_name"))
         if name == CANARY:  # a self test asks the guard alone
@@ -63,7 +63,7 @@ class UserHooks:
 
 async def _ask_hook(
     matcher: Any, hook: Any, asked: Mapping[str, Any], told: tuple[Any, ...]
-) -> Output:
+) -> HookOutput:
     """Return what one hook says; one that fails says nothing, unless it is wired to block."""
     try:
         waited = hook(deepcopy(asked), *told)
@@ -82,10 +82,10 @@ async def _ask_hook(
         }
 
 
-def merge_outputs(outputs: Iterable[Output]) -> Output:
+def merge_outputs(outputs: Iterable[HookOutput]) -> HookOutput:
     """Return one output: the strictest decision, the last new input, all texts for the model."""
-    merged: Output = {}
-    specific: Output = {}
+    merged: HookOutput = {}
+    specific: HookOutput = {}
     for output in outputs:
         own = dict(output.get("hookSpecificOutput") or {})
         if _get_rank(own) < _get_rank(specific):
@@ -100,17 +100,17 @@ def merge_outputs(outputs: Iterable[Output]) -> Output:
     return merged
 
 
-def _get_rank(specific: Output) -> int:
+def _get_rank(specific: HookOutput) -> int:
     decision = specific.get("permissionDecision")
     return RANKS.index(decision) if decision in RANKS else RANKS.index("deny")
 
 
-def _join(known: Output, new: Output) -> Output:
+def _join(known: HookOutput, new: HookOutput) -> HookOutput:
     both = (key for key in JOINED if key in known and key in new)
     return {**new, **{key: f"{known[key]}\n{new[key]}" for key in both}}
 
 
-def find_refusal(output: Output) -> str | None:
+def find_refusal(output: HookOutput) -> str | None:
     """Return why hooks refuse a call, in their own words; None if they do not."""
     specific = output.get("hookSpecificOutput") or {}
     if _get_rank(specific) == RANKS.index("deny"):
@@ -122,5 +122,5 @@ def find_refusal(output: Output) -> str | None:
     return None
 
 
-def has_deferred(output: Output) -> bool:
+def has_deferred(output: HookOutput) -> bool:
     return (output.get("hookSpecificOutput") or {}).get("permissionDecision") == "defer"

@@ -8,17 +8,17 @@ from typing import Any
 from edictum.errors import EdictumConfigError
 
 BEFORE, PERMISSION = "PreToolUse", "PermissionRequest"
-MARK = "edictum_adapter"
+ADAPTER_MARK = "edictum_adapter"
 
 
 def mark(adapter: object, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, marked as one in which this adapter judges what a tool is given."""
-    setattr(function, MARK, adapter)
+    setattr(function, ADAPTER_MARK, adapter)
     return function
 
 
 def _is_marked(adapter: object, function: Callable[..., Any]) -> bool:
-    return getattr(function, MARK, None) is adapter
+    return getattr(function, ADAPTER_MARK, None) is adapter
 
 
 def _list_hooks(hooks: Mapping[str, Sequence[Any]], *events: str) -> Iterator[tuple[str, Any]]:
@@ -37,7 +37,7 @@ def check_hooks(adapter: object, hooks: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def check_wrapped(
+def check_wiring(
     adapter: object, hooks: Mapping[str, Sequence[Any]] | None, can_use_tool: Any
 ) -> None:
     """Raise for what can change a call after the guard has checked it."""

@@ -14,7 +14,7 @@ from edictum.adapters._claude_wiring import (
     BEFORE,
     PERMISSION,
     check_hooks,
-    check_wrapped,
+    check_wiring,
     mark,
 )
 from edictum.adapters._identity import Identity
@@ -161,5 +161,5 @@ class ClaudeAgentSDKAdapter(ClaudeGate):
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         """Ask the hooks of a ClaudeAgentOptions, or what stands in its ``hooks``."""
         hooks = self.to_sdk_hooks() if target is None else getattr(target, "hooks", target)
-        check_wrapped(self, hooks, getattr(target, "can_use_tool", None))
+        check_wiring(self, hooks, getattr(target, "can_use_tool", None))
         return PORTAL.run(ask_claude_hooks(self.load("claude_agent_sdk"), hooks, tool))

@@ -216,10 +216,13 @@ class NoApprovalBackend(Exception):
 
 
 class Declined(Exception):
-    """The host cannot run the tool as it was checked; the text says why."""
+    """The host cannot run the tool as it was checked; the text says why.
+
+    A body may raise it as long as nothing of the tool has run.
+    """
 
 
-class Refused(Exception):
+class HostRefusal(Exception):
     """The host's own permissions, or a person whom it asked, refused the call."""
 
 

@@ -20,10 +20,10 @@ from edictum.core.decision import Failed
 from edictum.core.effects import (
     ArgumentsChanged,
     Declined,
+    HostRefusal,
     Pause,
     Ran,
     RanChanged,
-    Refused,
     RunTool,
 )
 from edictum.core.freeze import thaw_args
@@ -96,9 +96,9 @@ class Ticket:
 
     async def refuse(self, reason: str) -> ToolOutcome:
         """Deny the call, and give its slots back: the host's own permissions refused it."""
-        return await self._close(Failed(Refused(reason)))
+        return await self._close(Failed(HostRefusal(reason)))
 
-    async def finish_changed(
+    async def finish_otherwise(
         self,
         args: Mapping[str, Any],
         value: Any = None,
@@ -111,7 +111,7 @@ class Ticket:
         They are judged and recorded. ``is_completed``: the host completes arguments (a default, an
         absolute path), so if contracts allow these, the call ends as it did.
         """
-        return await self._close(self._make_changed(args, value, error, is_completed))
+        return await self._close(self._describe_change(args, value, error, is_completed))
 
     def finish_sync(self, value: Any) -> ToolOutcome:
         return self._close_sync(Ran(value, None, self.age_s))
@@ -132,9 +132,9 @@ class Ticket:
         return self._close_sync(Failed(Declined(reason)))
 
     def refuse_sync(self, reason: str) -> ToolOutcome:
-        return self._close_sync(Failed(Refused(reason)))
+        return self._close_sync(Failed(HostRefusal(reason)))
 
-    def finish_changed_sync(
+    def finish_otherwise_sync(
         self,
         args: Mapping[str, Any],
         value: Any = None,
@@ -142,9 +142,9 @@ class Ticket:
         *,
         is_completed: bool = False,
     ) -> ToolOutcome:
-        return self._close_sync(self._make_changed(args, value, error, is_completed))
+        return self._close_sync(self._describe_change(args, value, error, is_completed))
 
-    def _make_changed(
+    def _describe_change(
         self, args: Mapping[str, Any], value: Any, error: BaseException | None, is_completed: bool
     ) -> RanChanged | Ran:
         """Describe how a call ended; arguments that cannot be recorded make it fail as well."""

@@ -42,7 +42,7 @@ from edictum.core.lifecycle.admission import Admission, Admitting, admit
 from edictum.core.lifecycle.conclusion import (
     abort,
     conclude,
-    judge_changed,
+    judge_real_args,
     refuse,
     release_unstarted,
 )
@@ -81,7 +81,9 @@ def lifecycle(
             return (yield from release_unstarted(admission, ran.error, plan, config))
         if type(ran) is RanChanged:
             changed, ran = ran, ran.ran
-            admission, ran = yield from judge_changed(admission, changed, run.charges, plan, config)
+            admission, ran = yield from judge_real_args(
+                admission, changed, run.charges, plan, config
+            )
         if turn is not None:
             ran = turn.ran(ran)
         if run.charges is not NO_CHARGES:

@@ -20,12 +20,12 @@ from edictum.core.effects import (
     CallUserCode,
     Declined,
     Effect,
+    HostRefusal,
     NoCapacity,
     Notify,
     Pause,
     Ran,
     RanChanged,
-    Refused,
     StoreArtifact,
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
@@ -113,7 +113,7 @@ def conclude(
     return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
 
 
-def judge_changed(
+def judge_real_args(
     admission: Admission,
     changed: RanChanged,
     charges: Charges,
@@ -284,7 +284,7 @@ def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
         return admission.deny(late, refusal.reason)
     if isinstance(error, NoCapacity):
         return admission.deny(decision.deny("execution", "capacity", str(error)), "capacity")
-    if isinstance(error, Refused):
+    if isinstance(error, HostRefusal):
         return admission.deny(decision.deny("host", "permissions", str(error)), "refused")
     if isinstance(error, Declined):
         return admission.deny(decision.fail("host", str(error), "declined"), "pre_hook")
