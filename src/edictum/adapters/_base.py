@@ -62,7 +62,7 @@ from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
-from edictum.core.effects import Pause
+from edictum.core.effects import Declined, Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
 from edictum.errors import EdictumConfigError
@@ -85,6 +85,10 @@ if TYPE_CHECKING:
 FIXED_ARGS = (
     "A hook rewrote the arguments, and this framework can only run its tool with those of the"
     " model."
+)
+CHANGED_INSIDE = (
+    "Something that runs between the guard and the tool changed the arguments that the guard had"
+    " checked."
 )
 # The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
@@ -260,6 +264,12 @@ class Adapter(SelfTest):
             adapter is self and known is call and is_same(args, checked)
             for adapter, known, checked in AROUND.get()
         )
+
+    @staticmethod
+    def check_unchanged(given: Mapping[str, Any], checked: Mapping[str, Any]) -> None:
+        """Deny the call, from inside its body and before the tool runs, if its arguments differ."""
+        if not is_same(given, checked) and repr(given) != repr(checked):  # as with a NaN
+            raise Declined(CHANGED_INSIDE)
 
     # --- Frameworks in which the adapter runs the tool --------------------------------------------
 

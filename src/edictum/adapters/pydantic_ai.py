@@ -49,11 +49,16 @@ class PydanticAIAdapter(Adapter):
         """Return a capability for ``Agent``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
+        ordering = self.load("pydantic_ai.capabilities").CapabilityOrdering
+        innermost = ordering(position="innermost")
         readers = self.load("pydantic_ai").FunctionToolset(self._make_readers(lambda each: each))
 
         class EdictumCapability(base):  # type: ignore[misc]  # the base is known at run time only
             def get_toolset(self) -> Any:
                 return readers
+
+            def get_ordering(self) -> Any:
+                return innermost  # what other capabilities make of a call is judged
 
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
