@@ -101,10 +101,12 @@ class TestFastMCP(AdapterConformance):
     framework, distribution = "FastMCP", "fastmcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
+        "what runs": "a middleware that is added after the adapter's stands between it and the tool;"
+        " add the adapter's last",
         "streaming": (
             "a tool's result is one message; what it streams before is progress and log text, which"
             " no middleware sees"
-        )
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
