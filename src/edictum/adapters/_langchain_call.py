@@ -35,6 +35,8 @@ def read_parameters(tool: Any) -> Any:
 
 def _drop(args: Any, names: Collection[str]) -> Any:
     """Return arguments without those that LangGraph injects."""
+    if not isinstance(args, dict):
+        return args
     return {name: value for name, value in args.items() if name not in names}
 
 
