@@ -266,7 +266,7 @@ class Adapter(SelfTest):
         )
 
     @staticmethod
-    def check_unchanged(given: Mapping[str, Any], checked: Mapping[str, Any]) -> None:
+    def hold_to_checked_args(given: Mapping[str, Any], checked: Mapping[str, Any]) -> None:
         """Deny the call, from inside its body and before the tool runs, if its arguments differ."""
         if not is_same(given, checked) and repr(given) != repr(checked):  # as with a NaN
             raise Declined(CHANGED_INSIDE)

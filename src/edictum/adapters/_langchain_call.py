@@ -70,7 +70,7 @@ class LangChainExchange:
             is_call = isinstance(asked, dict) and asked.get("type") == "tool_call"
             given = asked["args"] if is_call else asked
             try:
-                Adapter.check_unchanged(_drop(given, injected), _drop(checked, injected))
+                Adapter.hold_to_checked_args(_drop(given, injected), _drop(checked, injected))
             except Declined as exc:
                 self._declined = exc
                 raise

@@ -50,7 +50,8 @@ class KernelCall:
             context.function = _move_to_thread(function)
         checked = dict(args)
         context.function = _hold_to(
-            lambda given: Adapter.check_unchanged(self._read_args(given), checked), context.function
+            lambda given: Adapter.hold_to_checked_args(self._read_args(given), checked),
+            context.function,
         )
         token = CURRENT_CALL.set(self)
         try:

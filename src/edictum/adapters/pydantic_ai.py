@@ -103,7 +103,7 @@ class PydanticAIAdapter(Adapter):
         """Deny the call with this id, if it is governed and its arguments were changed."""
         for adapter, call, checked in reversed(AROUND.get()):
             if adapter is self and getattr(call, "tool_call_id", None) == call_id:
-                self.check_unchanged(args, checked)
+                self.hold_to_checked_args(args, checked)
                 return
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:

@@ -9,7 +9,9 @@ from edictum.testing._adapter_tools import SuiteTools, look, no_forbidden
 
 class ChangeChecks(AdapterDriver):
     @point("what runs")
-    def test_what_a_tool_is_given_was_judged(self, tools: SuiteTools) -> None:
+    def test_a_tool_gets_only_what_was_judged_or_recorded_as_its_arguments(
+        self, tools: SuiteTools
+    ) -> None:
         """Fail if a tool runs with arguments that the audit does not have.
 
         A call that is changed after it was judged may be judged again, refused, or found out.
