@@ -22,6 +22,7 @@ class AuditAction(StrEnum):
     CALL_EXECUTED = "call_executed"
     CALL_FAILED = "call_failed"
     CALL_PAUSED = "call_paused"
+    CALL_CHANGED = "call_changed"
     CALL_REPLAYED = "call_replayed"
     POSTCONDITION_WARNING = "postcondition_warning"
     CALL_APPROVAL_REQUESTED = "call_approval_requested"

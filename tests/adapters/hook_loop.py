@@ -34,12 +34,13 @@ class Later(Exception):
 
 class Loop:
     """Plays a script for a user. ``before(id, name, args, user)`` may answer in the tool's place;
-    ``after(id, value, error)`` may replace the result.
+    ``after(id, value, error, args)`` may replace the result.
     """
 
-    def __init__(self, tools: Any, script: Any, hooks: Any = None) -> None:
+    def __init__(self, tools: Any, script: Any, hooks: Any = None, change: Any = None) -> None:
         self.tools = {tool.__name__: tool for tool in tools}
         self.player, self.hooks = ScriptPlayer(script), hooks
+        self.change = change or (lambda args: args)  # what the tool is given after the first hook
         self.read: list[ToolAnswer] = []
 
     def run(self, user: str = "") -> None:
@@ -55,12 +56,13 @@ class Loop:
         said = self.hooks.before(call.id, call.tool, call.args, user) if self.hooks else None
         if said is not None:
             return ToolAnswer(call.id, said, failed=True)
-        value, error = None, None
+        value, error, args = None, None, self.change(call.args)
         try:
-            value = self.tools[call.tool](**call.args)
+            value = self.tools[call.tool](**args)
         except Exception as exc:
             error = exc
-        value = self.hooks.after(call.id, value, error) if self.hooks else _settled(value, error)
+        hooks = self.hooks
+        value = hooks.after(call.id, value, error, args) if hooks else _settled(value, error)
         return ToolAnswer(call.id, _text(value), _failed(value))
 
     async def acall(self, call: ScriptedCall, user: str) -> ToolAnswer:
@@ -68,19 +70,20 @@ class Loop:
         said = await hooks.abefore(call.id, call.tool, call.args, user) if hooks else None
         if said is not None:
             return ToolAnswer(call.id, said, failed=True)
-        value, error = None, None
+        value, error, args = None, None, self.change(call.args)
         try:
             tool = self.tools[call.tool]
             value = await (
-                tool(**call.args)
+                tool(**args)
                 if inspect.iscoroutinefunction(tool)
-                else asyncio.to_thread(tool, **call.args)
+                else asyncio.to_thread(tool, **args)
             )
         except (Exception, asyncio.CancelledError) as exc:
             error = exc
-        value = (
-            await self.hooks.aafter(call.id, value, error) if self.hooks else _settled(value, error)
-        )
+        if hooks:
+            value = await hooks.aafter(call.id, value, error, args)
+        else:
+            value = _settled(value, error)
         return ToolAnswer(call.id, _text(value), _failed(value))
 
 
@@ -127,12 +130,18 @@ class LoopAdapter(Adapter):
                 about: Any = {"call_id": call_id, "flag": flag, "context": user}
                 return _refusal(await adapter.abefore(call_id, name, args, **about))
 
-            def after(self, call_id: str, value: Any, error: BaseException | None) -> Any:
-                reply = adapter.after(call_id, value, error, on_warn=on_postcondition_warn)
+            def after(
+                self, call_id: str, value: Any, error: BaseException | None, args: Any = None
+            ) -> Any:
+                told: Any = {"on_warn": on_postcondition_warn, "args": args}
+                reply = adapter.after(call_id, value, error, **told)
                 return _settled(value, error) if reply is None else reply.get()
 
-            async def aafter(self, call_id: str, value: Any, error: BaseException | None) -> Any:
-                reply = await adapter.aafter(call_id, value, error, on_warn=on_postcondition_warn)
+            async def aafter(
+                self, call_id: str, value: Any, error: BaseException | None, args: Any = None
+            ) -> Any:
+                told: Any = {"on_warn": on_postcondition_warn, "args": args}
+                reply = await adapter.aafter(call_id, value, error, **told)
                 return _settled(value, error) if reply is None else reply.get()
 
         return Hooks()
@@ -167,6 +176,10 @@ class HookLoopConformance(AdapterConformance):
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Loop:
         return Loop(tools, script, None if adapter is None else adapter.as_hooks(on_warn))
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Loop:
+        hooks = None if adapter is None else adapter.as_hooks()
+        return Loop(tools, script, hooks, lambda args: {**args, "key": "forbidden"})
 
     def run(self, agent: Loop) -> None:
         agent.run()

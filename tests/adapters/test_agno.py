@@ -119,6 +119,14 @@ class TestAgno(AdapterConformance):
             tools, script, tool_hooks=None if adapter is None else [adapter.as_tool_hook(on_warn)]
         )
 
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        def change(function_name: str, function_call: Any, arguments: Any) -> Any:
+            arguments["key"] = "forbidden"
+            return function_call(**arguments)
+
+        own = [] if adapter is None else [adapter.as_tool_hook()]
+        return agent_of(tools, script, tool_hooks=[*own, change])
+
     def run(self, agent: Agent) -> None:
         agent.run("go")
 

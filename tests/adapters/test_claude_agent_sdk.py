@@ -113,6 +113,17 @@ class TestClaudeAgentSDK(AdapterConformance):
             return Agent(made, script, None)
         return Agent(adapter.wrap_tools(made, on_warn), script, adapter.to_sdk_hooks(on_warn))
 
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        async def change(asked: Any, call_id: Any, context: Any) -> Any:
+            new = {"hookEventName": "PreToolUse", "updatedInput": {"key": "forbidden"}}
+            return {"hookSpecificOutput": new}
+
+        made, hooks = [as_tool(tool) for tool in tools], {}
+        if adapter is not None:
+            made, hooks = adapter.wrap_tools(made), adapter.to_sdk_hooks()
+        hooks.setdefault("PreToolUse", []).append(HookMatcher(hooks=[change]))
+        return Agent(made, script, hooks)
+
     def run(self, agent: Agent) -> None:
         asyncio.run(agent.run())
 

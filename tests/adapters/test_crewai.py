@@ -26,7 +26,7 @@ for name, value in {
 os.environ.setdefault("CREWAI_STORAGE_DIR", tempfile.mkdtemp())
 
 from crewai import Agent, Crew, Process, Task
-from crewai.hooks import clear_before_tool_call_hooks
+from crewai.hooks import clear_before_tool_call_hooks, register_before_tool_call_hook
 from crewai.llms.base_llm import BaseLLM
 from crewai.tools import BaseTool, tool
 from crewai.tools.tool_failure import ToolFailure
@@ -169,6 +169,16 @@ class TestCrewAI(AdapterConformance):
         if adapter is not None:
             adapter.wrap_tools(made.crew, on_warn)
             made.wire.append(adapter.wrap_tools)
+        return made
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Run:
+        made = self.build(adapter, tools, script)
+
+        def change(context: Any) -> None:
+            if context.crew is made.crew:  # hooks are global, and there is a crew for each test
+                context.tool_input["key"] = "forbidden"
+
+        register_before_tool_call_hook(change)
         return made
 
     def run(self, agent: Run) -> None:

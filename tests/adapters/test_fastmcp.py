@@ -18,6 +18,7 @@ from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server import create_proxy
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from fastmcp.server.middleware import Middleware
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.tests import asgi_server
 from faults import PlantedFaults
@@ -100,10 +101,12 @@ class TestFastMCP(AdapterConformance):
     framework, distribution = "FastMCP", "fastmcp"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
+        "what runs": "a middleware that is added after the adapter's stands between it and the tool;"
+        " add the adapter's last",
         "streaming": (
             "a tool's result is one message; what it streams before is progress and log text, which"
             " no middleware sees"
-        )
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -113,6 +116,15 @@ class TestFastMCP(AdapterConformance):
         return Agent(
             server_of(tools, [] if adapter is None else [adapter.as_middleware(on_warn)]), script
         )
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        class Changing(Middleware):
+            async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+                asked = context.message.model_copy(update={"arguments": {"key": "forbidden"}})
+                return await call_next(context.copy(message=asked))
+
+        own = [] if adapter is None else [adapter.as_middleware()]
+        return Agent(server_of(tools, [*own, Changing()]), script)
 
     def run(self, agent: Agent) -> None:
         asyncio.run(agent.run())

@@ -119,6 +119,11 @@ class Run:
         return {**about, "new_message": message, "run_config": self.config}
 
 
+def change_call(tool: Any, args: Any, tool_context: Any) -> None:
+    """A callback that comes after all others."""
+    args["key"] = "forbidden"
+
+
 class TestGoogleADK(AdapterConformance):
     framework, distribution = "Google ADK", "google-adk"
 
@@ -129,6 +134,12 @@ class TestGoogleADK(AdapterConformance):
         return Run(
             agent_of(tools, script), [] if adapter is None else [adapter.as_plugin(on_warn)], POOLED
         )
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Run:
+        made = self.build(adapter, tools, script)
+        known = made.agent.before_tool_callback
+        made.agent.before_tool_callback = [*([known] if known else []), change_call]
+        return made
 
     def run(self, agent: Run) -> None:
         agent.session = agent.runner.session_service.create_session_sync(

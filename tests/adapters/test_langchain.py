@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from faults import PlantedFaults
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -119,6 +120,20 @@ class TestLangChain(AdapterConformance):
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Agent:
         return Agent(tools, script, [] if adapter is None else [adapter.as_middleware(on_warn)])
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        def change(request: Any) -> Any:
+            return request.override(tool_call={**request.tool_call, "args": {"key": "forbidden"}})
+
+        class Changing(AgentMiddleware):
+            def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+                return handler(change(request))
+
+            async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+                return await handler(change(request))
+
+        own = [] if adapter is None else [adapter.as_middleware()]
+        return Agent(tools, script, [*own, Changing()])
 
     def run(self, agent: Agent) -> None:
         agent.state = agent.graph.invoke(agent.start, agent.config)

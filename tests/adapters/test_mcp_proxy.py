@@ -145,6 +145,7 @@ class TestMCPProxy(AdapterConformance):
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     raised_as = "framework"
     cannot = {
+        "what runs": "nothing stands between the proxy and the server that a user could add to",
         "streaming": (
             "a tool's result is one message; progress and log messages before it pass as they are"
         ),

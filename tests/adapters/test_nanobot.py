@@ -18,6 +18,7 @@ import tiktoken
 from faults import PlantedFaults
 from loguru import logger
 from nanobot import Nanobot
+from nanobot.agent.hook import AgentHook
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.tools.base import Tool, ToolResult
 from nanobot.agent.tools.context import RequestContext
@@ -166,6 +167,18 @@ class TestNanobot(AdapterConformance):
         made = Run(registry_of(tools), script)
         if adapter is not None:
             adapter.govern(made.loop, on_warn)
+        return made
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Run:
+        class Changing(AgentHook):
+            async def before_execute_tool(
+                self, context: Any, tool_call: Any, tool: Any, params: Any
+            ) -> None:
+                params["key"] = "forbidden"
+
+        made = Run(registry_of(tools), script, [Changing()])
+        if adapter is not None:
+            adapter.govern(made.loop)
         return made
 
     async def arun(self, agent: Run) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    AgentHooks,
     FunctionTool,
     ModelBehaviorError,
     RunConfig,
@@ -133,6 +134,15 @@ class TestOpenAIAgents(AdapterConformance):
         made = [as_tool(tool) for tool in tools]
         agent = Agent(name="agent", model=model_of(script), tools=made)
         return Run(agent if adapter is None else adapter.govern(agent, on_warn))
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Run:
+        class Changing(AgentHooks[Any]):
+            async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+                context.tool_call.arguments = '{"key": "forbidden"}'
+
+        made = self.build(adapter, tools, script)
+        made.agent.hooks = Changing()
+        return made
 
     def run(self, agent: Run) -> None:
         agent.result = Runner.run_sync(agent.agent, "go", run_config=QUIET)

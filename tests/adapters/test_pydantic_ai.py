@@ -17,7 +17,7 @@ from pydantic_ai import (
     Tool,
     ToolReturn,
 )
-from pydantic_ai.capabilities import Hooks
+from pydantic_ai.capabilities import AbstractCapability, Hooks
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
@@ -90,6 +90,16 @@ class TestPydanticAI(AdapterConformance):
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Scripted:
         return Scripted(tools, script, [] if adapter is None else [adapter.as_capability(on_warn)])
+
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Scripted:
+        class Changing(AbstractCapability[Any]):
+            async def wrap_tool_execute(
+                self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+            ) -> Any:
+                return await handler({**args, "key": "forbidden"})
+
+        own = [] if adapter is None else [adapter.as_capability()]
+        return Scripted(tools, script, [*own, Changing()])
 
     def run(self, agent: Scripted, said: str = "go", **options: Any) -> None:
         loop = asyncio.new_event_loop()  # run_sync uses the thread's loop

@@ -153,6 +153,15 @@ class TestSemanticKernel(AdapterConformance):
             adapter.register(made.kernel, on_warn)
         return made
 
+    def build_changing(self, adapter: Any, tools: Any, script: Any) -> Run:
+        async def change(context: Any, next: Any) -> None:
+            context.arguments["key"] = "forbidden"
+            await next(context)
+
+        made = self.build(adapter, tools, script)
+        made.kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, change)
+        return made
+
     async def arun(self, agent: Run) -> None:
         await agent.model.get_chat_message_content(
             agent.history, agent.settings, kernel=agent.kernel

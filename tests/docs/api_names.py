@@ -94,7 +94,8 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum:Edictum.begin_sync"),
         Name(
             "edictum:Ticket",
-            "allowed denied outcome args finish fail timed_out cancel pause decline",
+            "allowed denied outcome args finish fail timed_out cancel pause decline refuse"
+            " finish_otherwise",
             given=False,
         ),
     ),

@@ -195,6 +195,106 @@ async def test_a_ticket_that_its_framework_put_off_is_not_counted(sync: bool) ->
     assert [event.action for event in guard.local_sink.events] == ["call_allowed", "call_paused"]
 
 
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_a_ticket_that_its_host_refused_gives_its_slot_back(sync: bool) -> None:
+    """It is denied, and nothing has failed: neither the tool nor the gate."""
+    guard = Edictum(limits=OperationLimits(max_tool_calls=1))
+    ticket = guard.begin_sync("t", {})
+    outcome = ticket.refuse_sync("Ada said no.") if sync else await ticket.refuse("Ada said no.")
+    assert isinstance(outcome, ToolDenied)
+    assert (outcome.reason, outcome.details, outcome.policy_error) == (
+        "refused",
+        "Ada said no.",
+        False,
+    )
+    assert totals(guard) == (0, 0, 0, 0)
+    event = guard.local_sink.last()
+    assert (event.action, event.decision_source) == ("call_denied", "host")
+    assert guard.begin_sync("t", {}).allowed
+
+
+# --- A host that runs something else --------------------------------------------------------------
+
+
+@precondition("sh", id="no-rm")
+def no_rm(call: Any) -> Verdict:
+    return Verdict.fail("No rm.") if "rm" in call.args["command"] else Verdict.pass_()
+
+
+def told(guard: Edictum) -> list[tuple[str, Any, str | None]]:
+    """What the audit says: the action, the command, and which contract objected."""
+    return [
+        (str(event.action), event.tool_args["command"], event.decision_name)
+        for event in guard.local_sink.events
+    ]
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("error", [None, ValueError("boom")], ids=["returned", "raised"])
+async def test_what_a_host_ran_in_place_of_the_checked_call_is_judged_and_recorded(
+    sync: bool, error: Exception | None
+) -> None:
+    """It is counted as failed, and its result is not shown."""
+    guard = Edictum(contracts=[no_rm])
+    ticket = guard.begin_sync("sh", {"command": "touch a"})
+    real = {"command": "rm a"}
+    outcome = (
+        ticket.finish_otherwise_sync(real, "gone", error)
+        if sync
+        else await ticket.finish_otherwise(real, "gone", error)
+    )
+    assert isinstance(outcome, ToolFailure)
+    assert "other arguments than those that were checked" in outcome.error
+    assert outcome.value is None
+    assert told(guard) == [
+        ("call_allowed", "touch a", None),
+        ("call_changed", "rm a", "no-rm"),
+        ("call_failed", "rm a", None),
+    ]
+    assert "No rm." in str(guard.local_sink.events[1].reason)
+    assert totals(guard) == (1, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_completed", "mode", "kind"),
+    [
+        ("cat /a", False, "enforce", ToolFailure),
+        ("cat /a", True, "enforce", ToolExecutionResult),
+        ("rm a", True, "enforce", ToolFailure),
+        ("rm a", False, "observe", ToolExecutionResult),
+    ],
+)
+def test_which_changed_calls_fail(command: str, is_completed: bool, mode: Any, kind: Any) -> None:
+    """All, unless the host only completed the arguments and contracts allow them."""
+    guard = Edictum(contracts=[no_rm], mode=mode)
+    ticket = guard.begin_sync("sh", {"command": "cat a"})
+    outcome = ticket.finish_otherwise_sync({"command": command}, "text", is_completed=is_completed)
+    assert type(outcome) is kind
+    assert [(action, text) for action, text, _ in told(guard)][1] == ("call_changed", command)
+    assert told(guard)[-1][1] == command
+
+
+def test_changed_arguments_that_cannot_be_recorded_are_a_failure() -> None:
+    """The audit has why, in place of the arguments."""
+    guard = Edictum()
+    ticket = guard.begin_sync("sh", {"command": "touch a"})
+    outcome = ticket.finish_otherwise_sync({1: "x"}, "gone")  # type: ignore[dict-item]
+    assert isinstance(outcome, ToolFailure)
+    assert "the key 1 is int, not text" in outcome.error
+    assert totals(guard) == (1, 0, 1, 0)
+
+
+def test_a_changed_call_uses_the_amounts_that_it_really_stated() -> None:
+    """An amount that the real arguments do not state stays as it was reserved."""
+    amounts = {"pay": {"amounts": {"usd": "args.usd"}}}
+    limits = OperationLimits(max_amounts={"usd": 100})
+    for real, left in (({"usd": 70}, 30.0), ({"other": 1}, 60.0)):
+        guard = Edictum(tools=amounts, limits=limits)
+        guard.begin_sync("pay", {"usd": 40}).finish_otherwise_sync(real)
+        assert guard.begin_sync("pay", {"usd": left}).allowed
+        assert not guard.begin_sync("pay", {"usd": 1}).allowed
+
+
 # --- The table of open tickets --------------------------------------------------------------------
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from copy import deepcopy
 from inspect import isgenerator
 from typing import Any
 
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
 from edictum.core._records import record
 from edictum.core.parameters import ReadLater
-from edictum.core.values import is_same
 
 TEXT_EVENTS = ("RunContent", "TeamRunContent", "WorkflowCompleted")
 
@@ -68,9 +68,12 @@ class AgnoExchange:
         }
 
     def run(self, checked: dict[str, Any]) -> Any:
-        """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on."""
-        if not is_same(checked, self.args):
-            self.made_by.arguments = checked
+        """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on.
+
+        They are a copy of their own, since hooks may change in place what they are given.
+        """
+        if self.made_by is not None:
+            self.made_by.arguments = deepcopy(checked)
         return self._following(**checked)
 
     def take(self, returned: Any) -> Any:

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
@@ -62,7 +62,7 @@ from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
-from edictum.core.effects import Pause
+from edictum.core.effects import Declined, Pause
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
 from edictum.errors import EdictumConfigError
@@ -85,6 +85,10 @@ if TYPE_CHECKING:
 FIXED_ARGS = (
     "A hook rewrote the arguments, and this framework can only run its tool with those of the"
     " model."
+)
+CHANGED_INSIDE = (
+    "Something that runs between the guard and the tool changed the arguments that the guard had"
+    " checked."
 )
 # The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
@@ -261,6 +265,12 @@ class Adapter(SelfTest):
             for adapter, known, checked in AROUND.get()
         )
 
+    @staticmethod
+    def hold_to_checked_args(given: Mapping[str, Any], checked: Mapping[str, Any]) -> None:
+        """Deny the call, from inside its body and before the tool runs, if its arguments differ."""
+        if not is_same(given, checked) and repr(given) != repr(checked):  # as with a NaN
+            raise Declined(CHANGED_INSIDE)
+
     # --- Frameworks in which the adapter runs the tool --------------------------------------------
 
     def call(
@@ -364,11 +374,20 @@ class Adapter(SelfTest):
         error: BaseException | None = None,
         *,
         on_warn: OnWarn = None,
+        args: Mapping[str, Any] | None = None,
+        is_completed: bool = False,
     ) -> ToolReply | None:
-        """Close the call with what the tool returned or raised; return None if none is open."""
+        """Close the call with what the tool returned or raised; return None if none is open.
+
+        ``args``: those that the framework says the tool ran with. If they are not those that were
+        checked, the call fails with ArgumentsChanged; for ``is_completed`` see the ticket.
+        """
         ticket = self._tickets.take(key)
         if ticket is None:
             return None
+        if _is_changed(args, ticket):
+            closed = ticket.finish_otherwise_sync(args, value, error, is_completed=is_completed)
+            return self.reply(closed, on_warn)
         if error is None:
             return self.reply(ticket.finish_sync(value), on_warn)
         if isinstance(error, CancelledError):
@@ -384,11 +403,16 @@ class Adapter(SelfTest):
         error: BaseException | None = None,
         *,
         on_warn: OnWarn = None,
+        args: Mapping[str, Any] | None = None,
+        is_completed: bool = False,
     ) -> ToolReply | None:
         """Do as ``after`` does, for an asynchronous framework."""
         ticket = self._tickets.take(key)
         if ticket is None:
             return None
+        if _is_changed(args, ticket):
+            closed = await ticket.finish_otherwise(args, value, error, is_completed=is_completed)
+            return await self.areply(closed, on_warn)
         if error is None:
             return await self.areply(await ticket.finish(value), on_warn)
         if isinstance(error, CancelledError):
@@ -509,11 +533,17 @@ class Adapter(SelfTest):
                 self.context_name,
             )
 
-    async def adeny(self, name: str, args: Mapping[str, Any], reason: str) -> ToolReply:
+    async def adeny(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        reason: str,
+        **details: Unpack[CallDetails],
+    ) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn
 
-        call = await self._adescribe(name, args, {})
+        call = await self._adescribe(name, args, details)
         outcome = await call.guard.dispatch(
             name, args, None, turn=DenyingTurn(reason), **call.options
         )
@@ -579,6 +609,10 @@ class Adapter(SelfTest):
 
     def _refer(self, reply: ToolReply, stored: ToolOutcome | None) -> ToolReply:
         return reply if stored is None else self._make_reply(stored)
+
+
+def _is_changed(args: Mapping[str, Any] | None, ticket: Ticket) -> TypeGuard[Mapping[str, Any]]:
+    return args is not None and not is_same(args, ticket.args)
 
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:

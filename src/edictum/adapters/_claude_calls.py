@@ -21,9 +21,10 @@ class ClaudeCall:
     """A call that was allowed and has not ended."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
-        self.name = asked.get("tool_name", "")
+        self.asked, self.name = asked, asked.get("tool_name", "")
         self.owner = (asked.get("session_id"), asked.get("agent_id"))
         self.args: dict[str, Any] = {}
+        self.is_handed_on = False  # the CLI was given args, which it completes
         self.is_error = False
 
     def flag(self, value: Any) -> str | None:
@@ -31,6 +32,9 @@ class ClaudeCall:
             return "is_error is set"
         interrupted = isinstance(value, dict) and value.get("interrupted") is True
         return "interrupted is set" if interrupted else None
+
+
+Ended = Literal["open", "judged", "refused", "unknown"]
 
 
 class OpenCalls:
@@ -41,6 +45,7 @@ class OpenCalls:
         self._waiting: dict[str, ClaudeCall] = {}  # until a handler claims them, or they have ended
         # What handlers have judged, until the CLI says that one like it has ended.
         self._judged: list[ClaudeCall] = []
+        self._refused: list[tuple[str, dict[str, Any]]] = []  # what handlers did not run
 
     def add(self, key: str, call: ClaudeCall) -> None:
         self._asked[key] = self._waiting[key] = call
@@ -52,19 +57,34 @@ class OpenCalls:
     def claim(self, name: str, args: dict[str, Any]) -> tuple[str, ClaudeCall | None]:
         """Return the newest equal call: an older one that is still open was refused elsewhere."""
         for key, call in reversed(list(self._waiting.items())):
-            is_mcp = call.name.startswith("mcp__") and call.name.endswith(f"__{name}")
-            if is_mcp and call.args == args:
+            if is_tool_of_server(call.name, name) and call.args == args:
                 return key, self._waiting.pop(key)
+        self._refused = [*self._refused[-MAX_OPEN:], (name, args)]
         return "", None
+
+    def find_waiting(self, key: str | None) -> ClaudeCall | None:
+        """Return a call whose tool has not begun, as far as is known."""
+        return None if key is None else self._waiting.get(key)
+
+    def remove(self, key: str) -> None:
+        self._asked.pop(key, None)
+        self._waiting.pop(key, None)
 
     def remember_judgement(self, call: ClaudeCall) -> None:
         self._judged = [*self._judged[-MAX_OPEN:], call]
 
-    def end(self, key: str) -> Literal["open", "judged", "unknown"]:
-        """Say whether an ended call is to be closed, was judged already, or is not known."""
+    def end(self, key: str, args: Any = None) -> Ended:
+        """Say whether an ended call is to be closed, was judged already, or is not known.
+
+        ``args``: those that it ran with. Without them, "refused" by a handler cannot be told.
+        """
         call = self._asked.pop(key, None)
         if call is None:
             return "unknown"
+        for refused in self._refused:
+            if is_tool_of_server(call.name, refused[0]) and refused[1] == args != call.args:
+                self._refused.remove(refused)
+                return "unknown" if self._waiting.pop(key, None) is None else "refused"
         equals = (it for it in self._judged if (it.name, it.args) == (call.name, call.args))
         equal = next(equals, None)
         if equal is not None:  # if this id is still waiting, then for the handler of an equal call
@@ -79,6 +99,35 @@ class OpenCalls:
             del self._waiting[key]
             self._asked.pop(key, None)
         return mine
+
+
+class StoppedRuns:
+    """Runs in which something ran that was not checked: nothing more of them is allowed.
+
+    A run is what follows one prompt; sub-agents belong to it.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[tuple[Any, Any], str] = {}
+
+    def stop(self, asked: Mapping[str, Any], reason: str) -> dict[str, Any]:
+        """Remember the run, and return a hook's output that ends it."""
+        if len(self._reasons) >= MAX_OPEN:
+            del self._reasons[next(iter(self._reasons))]
+        self._reasons[_get_run(asked)] = reason
+        return self.answer(asked)
+
+    def find(self, asked: Mapping[str, Any]) -> str | None:
+        return self._reasons.get(_get_run(asked))
+
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a hook's output that ends a stopped run, and else says nothing."""
+        reason = self.find(asked)
+        return {} if reason is None else {"continue_": False, "stopReason": reason}
+
+
+def _get_run(asked: Mapping[str, Any]) -> tuple[Any, Any]:
+    return asked.get("session_id"), asked.get("prompt_id")
 
 
 class ToolOutput:
@@ -112,6 +161,11 @@ class ToolOutput:
         if isinstance(self._response, dict) and "stdout" in self._response:
             return {**self._response, "stdout": to_text(shown), "stderr": ""}
         return None
+
+
+def is_tool_of_server(full_name: str, name: str) -> bool:
+    """Whether the CLI knows a tool as mcp__server__name."""
+    return full_name.startswith("mcp__") and full_name.endswith(f"__{name}")
 
 
 def make_hook_output(event: str, **output: Any) -> dict[str, Any]:

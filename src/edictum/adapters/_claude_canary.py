@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from edictum.adapters._canary import CANARY
+from edictum.adapters._claude_user_hooks import is_matching
 
 NEEDED_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
@@ -74,10 +74,9 @@ def _make_request(callback: str) -> dict[str, Any]:
 
 def _find_callbacks(matchers: list[dict[str, Any]]) -> list[str]:
     """Return the callbacks that the CLI would ask about the canary."""
-    every = (None, "", "*")
     return [
         callback
         for one in matchers
-        if one.get("matcher") in every or re.fullmatch(one["matcher"], CANARY)
+        if is_matching(one.get("matcher"), CANARY)
         for callback in one["hookCallbackIds"]
     ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
+from copy import deepcopy
 from typing import Any
 
+from edictum.adapters._base import Adapter
 from edictum.adapters._langchain_parts import (
     change_each,
     fit_message,
@@ -15,6 +18,7 @@ from edictum.adapters._langchain_parts import (
     to_judge,
 )
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
+from edictum.core.effects import Declined
 from edictum.core.parameters import ReadLater
 
 _UNSET = object()
@@ -29,6 +33,13 @@ def read_parameters(tool: Any) -> Any:
     return next((each for each in known if each is not None), None), schema
 
 
+def _drop(args: Any, names: Collection[str]) -> Any:
+    """Return arguments without those that LangGraph injects."""
+    if not isinstance(args, dict):
+        return args
+    return {name: value for name, value in args.items() if name not in names}
+
+
 class LangChainExchange:
     """A request of LangChain, and what came back for it."""
 
@@ -38,6 +49,7 @@ class LangChainExchange:
         self._raw = self._result = self._judged = _UNSET
         # the ToolMessage that answers this call: the result itself, or one in a Command or a list
         self._message: Any = None
+        self._declined: Declined | None = None
         self.name, self.args, self.id = (request.tool_call[key] for key in ("name", "args", "id"))
         about: dict[str, Any] = {"call_id": self.id, "flag": self._flag, "on_warn": on_warn}
         tool = request.tool  # and not the request: the audit keeps what tells the parameters
@@ -48,10 +60,29 @@ class LangChainExchange:
     def make_request(self, args: dict[str, Any]) -> Any:
         """Return the request with the checked arguments and a watched copy of the tool."""
         tool, tool_call = self._asked.tool, {**self._asked.tool_call, "args": args}
-        tapped = tool if tool is None else self._tap(tool)
+        tapped = tool if tool is None else self._tap(tool, deepcopy(args))
         return self._asked.override(tool_call=tool_call, tool=tapped)
 
-    def _tap(self, tool: Any) -> Any:
+    def _tap(self, tool: Any, checked: dict[str, Any]) -> Any:
+        """Return a copy of the tool that notes its value, and runs with these arguments only."""
+
+        def check(asked: Any) -> None:
+            is_call = isinstance(asked, dict) and asked.get("type") == "tool_call"
+            given = asked["args"] if is_call else asked
+            try:
+                Adapter.hold_to_checked_args(_drop(given, injected), _drop(checked, injected))
+            except Declined as exc:
+                self._declined = exc
+                raise
+
+        def invoke(asked: Any, *args: Any, **kwargs: Any) -> Any:
+            check(asked)
+            return type(tool).invoke(copy, asked, *args, **kwargs)
+
+        async def ainvoke(asked: Any, *args: Any, **kwargs: Any) -> Any:
+            check(asked)
+            return await type(tool).ainvoke(copy, asked, *args, **kwargs)
+
         @functools.wraps(tool._run)
         def run(*args: Any, **kwargs: Any) -> Any:
             self._raw = tool._run(*args, **kwargs)
@@ -63,13 +94,16 @@ class LangChainExchange:
             return self._raw
 
         # A tool keeps this once it was looked for; copies of one without it would all look again.
-        getattr(tool, "_injected_args_keys", None)
+        injected = getattr(tool, "_injected_args_keys", ())
         copy = tool.model_copy()
-        vars(copy).update(_run=run, _arun=arun)  # pydantic would refuse them as attributes
+        own = {"_run": run, "_arun": arun, "invoke": invoke, "ainvoke": ainvoke}
+        vars(copy).update(own)  # pydantic would refuse them as attributes
         return copy
 
     def take(self, result: Any) -> Any:
         """Return what is judged: the raw value, or all parts if the tool made the message."""
+        if self._declined is not None:  # even if something inside has handled it
+            raise self._declined
         self._result = result
         answers = (piece for piece in list_pieces(result) if self._answers(piece))
         self._message = next(answers, None)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
+from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
 
 # what Semantic Kernel makes of an exception
@@ -27,8 +30,13 @@ class KernelCall:
         self.id = getattr(context.function_call_content, "id", None)
         names = [parameter.name for parameter in context.function.parameters]
         # the history and settings of a run are passed only to a function that asks for all
-        asked = context.arguments if "arguments" in names else names
-        self.args = {name: value for name, value in context.arguments.items() if name in asked}
+        self._names = None if "arguments" in names else names
+        self.args = self._read_args(context.arguments)
+
+    def _read_args(self, arguments: Any) -> dict[str, Any]:
+        """Return the arguments that the function gets; None stands for all names."""
+        names = self._names
+        return {name: it for name, it in arguments.items() if names is None or name in names}
 
     async def run(self, args: dict[str, Any], next: Any) -> Any:
         context = self._context
@@ -40,6 +48,11 @@ class KernelCall:
         # Kernel would call it in the event loop, where nothing can end the wait.
         if asyncio.current_task() is not self._task:
             context.function = _move_to_thread(function)
+        checked = dict(args)
+        context.function = _hold_to(
+            lambda given: Adapter.hold_to_checked_args(self._read_args(given), checked),
+            context.function,
+        )
         token = CURRENT_CALL.set(self)
         try:
             await next(context)
@@ -106,6 +119,29 @@ def _move_to_thread(function: Any) -> Any:
         return await value if inspect.isawaitable(value) else value
 
     return function.model_copy(update={"method": run})
+
+
+def _hold_to(check: Callable[[Any], None], function: Any) -> Any:
+    """Return a copy of a function that checks its arguments again, after all filters."""
+    made, kind = function.model_copy(), cast("Any", type(function))
+    made.__class__ = _make_held_class(kind)
+    vars(made)["check_args"] = check
+    return made
+
+
+@cache
+def _make_held_class(kind: Any) -> Any:
+    class Held(kind):  # type: ignore[misc]  # the base is known at run time only
+        async def _invoke_internal(self, context: Any) -> None:
+            vars(self)["check_args"](context.arguments)
+            await super()._invoke_internal(context)
+
+        async def _invoke_internal_stream(self, context: Any) -> None:
+            vars(self)["check_args"](context.arguments)
+            await super()._invoke_internal_stream(context)
+
+    Held.__name__, Held.__qualname__ = kind.__name__, kind.__qualname__
+    return Held
 
 
 # The automatic call that is being made in this context; parallel calls have their own.

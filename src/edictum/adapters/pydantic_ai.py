@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from edictum.adapters._base import Adapter
+from edictum.adapters._base import AROUND, Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn, ToolReply
@@ -49,11 +49,22 @@ class PydanticAIAdapter(Adapter):
         """Return a capability for ``Agent``: all tools, toolsets and MCP servers, in all runs."""
         adapter = self
         base: Any = self.load("pydantic_ai.capabilities").AbstractCapability
+        wrapper: Any = self.load("pydantic_ai.toolsets").WrapperToolset
         readers = self.load("pydantic_ai").FunctionToolset(self._make_readers(lambda each: each))
+
+        class HeldToolset(wrapper):  # type: ignore[misc]  # the base is known at run time only
+            """Inside of all capabilities: what they make of a call must have been judged."""
+
+            async def call_tool(self, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+                adapter._check_call(ctx.tool_call_id, tool_args)
+                return await super().call_tool(name, tool_args, ctx, tool)
 
         class EdictumCapability(base):  # type: ignore[misc]  # the base is known at run time only
             def get_toolset(self) -> Any:
                 return readers
+
+            def get_wrapper_toolset(self, toolset: Any) -> Any:
+                return HeldToolset(toolset)
 
             async def wrap_tool_execute(
                 self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
@@ -75,7 +86,7 @@ class PydanticAIAdapter(Adapter):
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned, shown
             try:
-                with self.around(call, checked):
+                with self.around(call, dict(checked)):
                     returned = await handler(checked)
             except self._exceptions.SkipToolExecution as skip:
                 returned = skip.result  # another capability's, in place of the tool's
@@ -87,6 +98,13 @@ class PydanticAIAdapter(Adapter):
         if reply.text is not None and reply.failed:
             raise self._exceptions.ToolFailed(reply.text)
         return _answer(returned, reply, shown)
+
+    def _check_call(self, call_id: str | None, args: dict[str, Any]) -> None:
+        """Deny the call with this id, if it is governed and its arguments were changed."""
+        for adapter, call, checked in reversed(AROUND.get()):
+            if adapter is self and getattr(call, "tool_call_id", None) == call_id:
+                self.hold_to_checked_args(args, checked)
+                return
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         agents, messages, models = (

@@ -6,7 +6,7 @@ and the lifecycle decides what follows from it. ``wait`` says how an answer may 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from edictum.core._records import maker, record
@@ -166,6 +166,23 @@ class NotReturned(Exception):
     """The body ran to its end, but its result cannot be brought back."""
 
 
+@record
+class RanChanged:
+    """What a host answers in place of a Ran whose tool got other arguments than were checked.
+
+    ``is_completed``: the host completes the arguments that it is handed (a default, an absolute
+    path), so a difference that the contracts allow is not a change.
+    """
+
+    args: Mapping[str, Any]
+    ran: Ran
+    is_completed: bool = False
+
+
+class ArgumentsChanged(Exception):
+    """The tool ran with other arguments than those that were checked."""
+
+
 run_tool = maker(RunTool)
 ran_to_end = maker(Ran)
 
@@ -199,7 +216,14 @@ class NoApprovalBackend(Exception):
 
 
 class Declined(Exception):
-    """The host cannot run the tool as it was checked; the text says why."""
+    """The host cannot run the tool as it was checked; the text says why.
+
+    A body may raise it as long as nothing of the tool has run.
+    """
+
+
+class HostRefusal(Exception):
+    """The host's own permissions, or a person whom it asked, refused the call."""
 
 
 @record

@@ -20,7 +20,7 @@ from typing import Any
 from edictum.core._records import record
 from edictum.core.decide import describe, type_and_text
 from edictum.core.decision import Failed
-from edictum.core.effects import Engine, Pause, Ran, RunTool, ran_to_end
+from edictum.core.effects import Declined, Engine, Pause, Ran, RunTool, ran_to_end
 from edictum.core.freeze import FlatDict, thaw_args
 from edictum.execution.failures import Lost, NotStarted, Unfinished
 from edictum.execution.portal import PORTAL
@@ -85,7 +85,7 @@ def _call_body(effect: RunTool) -> Any:
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
     """Return how a body that raised has ended: as interrupted only if the host was meant."""
-    if isinstance(exc, (KeyboardInterrupt, Pause)):
+    if isinstance(exc, (KeyboardInterrupt, Pause, Declined)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
         return Ran(None, exc, elapsed_s, cancelled=_is_being_cancelled())

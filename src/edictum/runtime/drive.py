@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from edictum.core._records import record
 from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.effects import Effect, NoCapacity, Notify, Pause, Ran, RunTool, Within
+from edictum.core.effects import Declined, Effect, NoCapacity, Notify, Pause, Ran, RunTool, Within
 from edictum.core.limits import Counters, Grant
 from edictum.core.turn import CallInTurn
 from edictum.execution.body import (
@@ -151,6 +151,8 @@ class CallDriver:
         """Remember what stopped the tool from outside; return the answer to RunTool."""
         if isinstance(ran.error, Pause):
             self.interrupted = ran.error.signal
+            return Failed(ran.error)
+        if isinstance(ran.error, Declined):  # the body has not run, and the caller goes on
             return Failed(ran.error)
         self.interrupted = ran.error
         return ran

@@ -11,12 +11,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from edictum.core.call import ToolCall
+from edictum.core.call import ToolCall, snapshot
 from edictum.core.decision import Failed
-from edictum.core.effects import Declined, Pause, Ran, RunTool
+from edictum.core.effects import (
+    ArgumentsChanged,
+    Declined,
+    HostRefusal,
+    Pause,
+    Ran,
+    RanChanged,
+    RunTool,
+)
 from edictum.core.freeze import thaw_args
 from edictum.errors import EdictumInputError, TicketError
 from edictum.execution.forks import protect
@@ -85,6 +94,25 @@ class Ticket:
         """Deny the call, and give its slots back: the host cannot run it with these arguments."""
         return await self._close(Failed(Declined(reason)))
 
+    async def refuse(self, reason: str) -> ToolOutcome:
+        """Deny the call, and give its slots back: the host's own permissions refused it."""
+        return await self._close(Failed(HostRefusal(reason)))
+
+    async def finish_otherwise(
+        self,
+        args: Mapping[str, Any],
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        is_completed: bool = False,
+    ) -> ToolOutcome:
+        """Close the call as failed: the tool ran with ``args``, which were not checked.
+
+        They are judged and recorded. ``is_completed``: the host completes arguments (a default, an
+        absolute path), so if contracts allow these, the call ends as it did.
+        """
+        return await self._close(self._describe_change(args, value, error, is_completed))
+
     def finish_sync(self, value: Any) -> ToolOutcome:
         return self._close_sync(Ran(value, None, self.age_s))
 
@@ -103,6 +131,29 @@ class Ticket:
     def decline_sync(self, reason: str) -> ToolOutcome:
         return self._close_sync(Failed(Declined(reason)))
 
+    def refuse_sync(self, reason: str) -> ToolOutcome:
+        return self._close_sync(Failed(HostRefusal(reason)))
+
+    def finish_otherwise_sync(
+        self,
+        args: Mapping[str, Any],
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        is_completed: bool = False,
+    ) -> ToolOutcome:
+        return self._close_sync(self._describe_change(args, value, error, is_completed))
+
+    def _describe_change(
+        self, args: Mapping[str, Any], value: Any, error: BaseException | None, is_completed: bool
+    ) -> RanChanged | Ran:
+        """Describe how a call ended; arguments that cannot be recorded make it fail as well."""
+        try:
+            known = snapshot(self.call.tool_name, args)
+        except EdictumInputError as exc:
+            return Ran(None, ArgumentsChanged(str(exc)), self.age_s)
+        return RanChanged(known, Ran(value, error, self.age_s), is_completed)
+
     def _make_cancellation(self) -> Ran:
         text = f"The call {self.call.call_id} of {self.call.tool_name} was cancelled."
         return Ran(None, TicketError(text), self.age_s, cancelled=True)
@@ -117,11 +168,11 @@ class Ticket:
             raise TicketError(f"{ticket} is closed already.", hint=hint)
         return driver
 
-    async def _close(self, ran: Ran | Failed) -> ToolOutcome:
+    async def _close(self, ran: Ran | RanChanged | Failed) -> ToolOutcome:
         driver = self._take_driver()
         return self._end(driver, await advance_to_tool(driver, driver.advance(ran)))
 
-    def _close_sync(self, ran: Ran | Failed) -> ToolOutcome:
+    def _close_sync(self, ran: Ran | RanChanged | Failed) -> ToolOutcome:
         driver = self._take_driver()
         return self._end(driver, advance_to_tool_sync(driver, driver.advance(ran)))
 

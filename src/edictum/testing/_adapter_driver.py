@@ -148,6 +148,14 @@ class AdapterDriver:
         """
         raise NotImplementedError
 
+    def build_changing(self, adapter: Any, tools: Tools, script: Any) -> Any:
+        """Return an agent as ``build`` does, in which something else changes the call.
+
+        It is what users of the framework may add (a middleware, a hook, a filter), as close to the
+        tool as it can stand, and sets the argument ``key`` to "forbidden".
+        """
+        raise NotImplementedError
+
     def run(self, agent: Any) -> None:
         """Run the agent to its end from synchronous code."""
         raise NotImplementedError

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import SkipTest
 
+from edictum.testing._adapter_change_checks import ChangeChecks
 from edictum.testing._adapter_default_checks import DefaultChecks
 from edictum.testing._adapter_driver import RESULTS as RESULTS
 from edictum.testing._adapter_driver import AdapterDriver
@@ -43,7 +44,9 @@ Call, Answer, Script = ScriptedCall, ToolAnswer, ModelScript
 ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
-class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks):
+class AdapterConformance(
+    ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks, ChangeChecks
+):
     """Subclass it in a test module with the methods of a driver, and run it as tests."""
 
     def test_nothing_essential_is_declared_away(self) -> None:
@@ -60,7 +63,7 @@ class AdapterConformance(ResultChecks, RunChecks, UserChecks, DefaultChecks, Lar
 
 
 def _list_tests() -> list[tuple[str, Callable[[Any], None]]]:
-    checks = (ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks)
+    checks = AdapterConformance.__bases__
     return [
         (name, test)
         for part in (*checks, AdapterConformance)

@@ -37,9 +37,15 @@ from __future__ import annotations
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decision import Failed
-from edictum.core.effects import Notify, Ran, RunTool
+from edictum.core.effects import Notify, Ran, RanChanged, RunTool
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
-from edictum.core.lifecycle.conclusion import abort, conclude, refuse, release_unstarted
+from edictum.core.lifecycle.conclusion import (
+    abort,
+    conclude,
+    judge_real_args,
+    refuse,
+    release_unstarted,
+)
 from edictum.core.policy import Plan
 from edictum.core.turn import CallInTurn, Refusal, TurnOver
 
@@ -73,6 +79,11 @@ def lifecycle(
         ran = yield start
         if type(ran) is Failed:
             return (yield from release_unstarted(admission, ran.error, plan, config))
+        if type(ran) is RanChanged:
+            changed, ran = ran, ran.ran
+            admission, ran = yield from judge_real_args(
+                admission, changed, run.charges, plan, config
+            )
         if turn is not None:
             ran = turn.ran(ran)
         if run.charges is not NO_CHARGES:

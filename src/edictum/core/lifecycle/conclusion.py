@@ -12,21 +12,25 @@ from edictum._audit_event import AuditAction
 from edictum.core import events
 from edictum.core._records import replace
 from edictum.core.call import ToolCall
+from edictum.core.charges import Charges
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed
 from edictum.core.effects import (
+    ArgumentsChanged,
     CallUserCode,
     Declined,
     Effect,
+    HostRefusal,
     NoCapacity,
     Notify,
     Pause,
     Ran,
+    RanChanged,
     StoreArtifact,
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
-from edictum.core.lifecycle.admission import Admission
+from edictum.core.lifecycle.admission import Admission, decide, with_estimate
 from edictum.core.lifecycle.approval import record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
@@ -52,6 +56,8 @@ from edictum.success import (
 LONG_TEXT = 100_000  # characters
 NOT_REVIEWED = AfterDecision()
 POSTCONDITION_WARNING = AuditAction.POSTCONDITION_WARNING
+CHANGED = "The tool ran with other arguments than those that were checked."
+NOT_SHOWN = "Its result is not shown."
 NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
@@ -106,6 +112,33 @@ def conclude(
         outcome = with_note(outcome, context, NOT_WRITTEN, problem)
     note = admission.run.charges.note
     return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
+
+
+def judge_real_args(
+    admission: Admission,
+    changed: RanChanged,
+    charges: Charges,
+    plan: Plan,
+    config: LifecycleConfig,
+) -> Generator[Effect, Any, tuple[Admission, Ran]]:
+    """Ask the contracts about the arguments that the tool was really given, and record them.
+
+    Returns the admission of the call as it ran, for which it is counted, and how it ended: as a
+    failure without a result, unless the guard only observes. ``charges`` are those before an
+    estimate.
+    """
+    call, reserved = replace(admission.call, args=changed.args), admission.run.charges
+    run = with_estimate(replace(admission.run, call=call, charges=charges))
+    amounts = {**reserved.amounts, **run.charges.amounts}  # what is not known stays as reserved
+    run = replace(run, charges=replace(run.charges, amounts=amounts))
+    decision = yield from decide(plan, plan.ask_before(call), (), config.mode)
+    reason = f"{CHANGED} {decision.reason or 'No contract objects to them.'}"
+    action, counters = AuditAction.CALL_CHANGED, admission.counters
+    yield Entry(config.context, action, call, decision, counters, reason=reason)
+    admission, ran = replace(admission, run=run), changed.ran
+    if config.mode == "observe" or (changed.is_completed and decision.effect == "allow"):
+        return admission, ran
+    return admission, Ran(None, ArgumentsChanged(f"{CHANGED} {NOT_SHOWN}"), ran.elapsed_s)
 
 
 def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
@@ -262,6 +295,8 @@ def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
         return admission.deny(late, refusal.reason)
     if isinstance(error, NoCapacity):
         return admission.deny(decision.deny("execution", "capacity", str(error)), "capacity")
+    if isinstance(error, HostRefusal):
+        return admission.deny(decision.deny("host", "permissions", str(error)), "refused")
     if isinstance(error, Declined):
         return admission.deny(decision.fail("host", str(error), "declined"), "pre_hook")
     reason = "The caller was cancelled before the tool started."
