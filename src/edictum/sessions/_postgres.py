@@ -12,6 +12,7 @@ import json
 import time
 import uuid
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -27,8 +28,10 @@ from edictum.sessions.memory import SESSION_TTL_S
 
 _SWEEP_EVERY_S = 30.0
 _CLOSE_S = 1.0
-# What the server says about a batch that is at fault itself.
+# The batch is at fault itself: it cannot be written for this schema, or the server refuses it.
 _FAULTY = (
+    BackendError,
+    UnicodeError,
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
@@ -77,6 +80,7 @@ class PostgresStore:
         self.name = f"postgresql://{hosts}{address.parts.path}"
         self.schema = PostgresSchema(query.pop("schema", "edictum"), self.name)
         self.pooled = _read_pooler(query.pop("pooler", ""))
+        _check_files(query)
         if "," in hosts:
             query.setdefault("target_session_attrs", "read-write")
         self._dsn = url.partition("?")[0] + (f"?{urlencode(query)}" if query else "")
@@ -123,6 +127,15 @@ def _read_pooler(mode: str) -> bool:
             hint="Write pooler=transaction behind PgBouncer in transaction mode, else nothing.",
         )
     return mode == "transaction"
+
+
+def _check_files(query: dict[str, str]) -> None:
+    """Refuse files that are not there: asyncpg's error would not name them."""
+    for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
+        if name in query and not Path(query[name]).exists():
+            raise EdictumConfigError(
+                f"{name} in the URL of the session store is {query[name]!r}, which is not there."
+            )
 
 
 def _explain(exc: BaseException) -> str:
@@ -175,7 +188,7 @@ class PostgresConnection:
             ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
             query, about = dialect.run_batch(store.schema.name), (self._id, batch.number)
             return await self._ask(db, query, *about, compact_json(ops), store.ttl_us)
-        except (*_FAULTY, BackendError):
+        except _FAULTY:
             raise
         except BaseException:
             db.terminate()  # the pool would wait for a server that may not answer
