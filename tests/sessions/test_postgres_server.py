@@ -121,7 +121,7 @@ def test_processes_that_do_not_announce_a_pooler_are_told_what_to_write(pooler: 
         from edictum import Edictum, ToolDenied
         guard = Edictum(backend=sys.argv[1])
         said = [guard.dispatch_sync("work", {}, lambda: 1, session_id=f"s{n}") for n in range(100)]
-        print(json.dumps([it.details for it in said if isinstance(it)]))
+        print(json.dumps([it.details for it in said if isinstance(it, ToolDenied)]))
         """
     with ThreadPoolExecutor() as threads:
         said = threads.map(lambda _: run_python(code, f"{pooler.url}?wait=1"), range(4))

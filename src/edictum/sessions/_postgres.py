@@ -40,6 +40,7 @@ _FAULTY = (
 _LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that the server ended while it was idle
     OSError,
     TimeoutError,
     ValueError,
@@ -165,6 +166,9 @@ class PostgresConnection:
             raw = await self._run_batch(batch)
             answers = zip(batch.ops, json.loads(raw), strict=True)
             return [read_answer(op, answer) for op, answer in answers]
+        except BackendError:  # it needs another version of the schema, which may be there by now
+            self._dialect = None
+            raise
         except _FAULTY:
             raise
         except asyncpg.ClientConfigurationError as exc:
