@@ -22,7 +22,8 @@ from edictum.core.decide import describe
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._addresses import Credentials, get_credentials, read_address
 from edictum.sessions._batching import Batch, Refused, Unavailable
-from edictum.sessions._postgres_schema import Dialect, Migration, PostgresSchema, sweep_query
+from edictum.sessions._migration import Migration
+from edictum.sessions._postgres_schema import Dialect, PostgresSchema, sweep_query
 from edictum.sessions._wire import compact_json, microseconds, read_answer
 from edictum.sessions.memory import SESSION_TTL_S
 

@@ -18,11 +18,12 @@ from edictum.core._records import record
 from edictum.core.limits import has_mark
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
+from edictum.sessions._migration import Migration
 from edictum.sessions._wire import operation_as_json
 
-VERSION = 10
-READABLE_SINCE = 10  # programs that speak an older version cannot use a database of this one
-SET_UP_LOCK = 0x45_44_49_43
+_VERSION = 10
+_READABLE_SINCE = 10  # programs that speak an older version cannot use a database of this one
+_SET_UP_LOCK = 0x45_44_49_43
 _COUNTED_IN = ("session", "tally", "amount", "lease", "ended", "moment", "client")
 
 
@@ -75,7 +76,7 @@ def _write_7(op: Operation, ttl_us: int) -> dict[str, Any]:
     )
     if needs_more:
         raise BackendError(
-            f"The limits of this call need version {VERSION} of its schema, and it has version 7:"
+            f"The limits of this call need version {_VERSION} of its schema, and it has version 7:"
             " scopes, limits on the attempts of one tool, and windows longer than ttl are newer."
             " Run edictum.sessions.migrate(url) once no program of the older version is left."
         )
@@ -84,11 +85,11 @@ def _write_7(op: Operation, ttl_us: int) -> dict[str, Any]:
     return made
 
 
-_FOUR, _FIVE = "$1, $2, $3::jsonb, $4", f"$1, $2, $3::jsonb, $4, {VERSION}"
-DIALECTS = {
+_FOUR, _FIVE = "$1, $2, $3::jsonb, $4", f"$1, $2, $3::jsonb, $4, {_VERSION}"
+_DIALECTS = {
     7: Dialect(7, _FOUR, _write_7),
     9: Dialect(9, _FOUR, _write),
-    VERSION: Dialect(VERSION, _FIVE, _write),
+    _VERSION: Dialect(_VERSION, _FIVE, _write),
 }
 # The files that lead from nothing, or an older version, to this one; others were never released.
 _STEPS: dict[int | None, tuple[str, ...]] = {
@@ -97,28 +98,6 @@ _STEPS: dict[int | None, tuple[str, ...]] = {
     9: ("drop_functions", "functions"),
 }
 _MARKS = "DELETE FROM schema_version;\nINSERT INTO schema_version VALUES (%d, %d);\n"
-
-
-@record
-class Migration:
-    """What brings a session store to the version of this library: ``ddl``, and the ``grants`` that
-    a program needs which uses the store and does not own it.
-
-    ``found`` is the version that the store has, None when it is empty. An empty ``ddl``: nothing is
-    to do. ``is_applied`` tells whether it was done.
-    """
-
-    found: int | None
-    version: int
-    ddl: str
-    grants: str
-    is_applied: bool
-
-    def __str__(self) -> str:
-        found = "is empty" if self.found is None else f"has version {self.found}"
-        head = f"-- The session store {found}; this library has version {self.version}."
-        done = "-- Applied:" if self.is_applied else "-- To be applied:"
-        return "\n".join([head, *([done, self.ddl] if self.ddl else []), self.grants])
 
 
 class PostgresSchema:
@@ -136,9 +115,9 @@ class PostgresSchema:
     async def set_up(self, db: Any, *, migrates: bool) -> Dialect:
         """Create tables and functions in a new schema; return how the schema is spoken to."""
         found = await self._read(db)
-        if found is None or (migrates and found.written_by < VERSION):
+        if found is None or (migrates and found.written_by < _VERSION):
             found = await self._change(db, grants="", to_new_only=not migrates)
-        return DIALECTS[min(found.written_by, VERSION)]
+        return _DIALECTS[min(found.written_by, _VERSION)]
 
     async def migrate(self, db: Any, *, dry_run: bool, grant_to: str | None) -> Migration:
         """Take the steps to this version, or only tell them; ``grant_to`` is a role."""
@@ -147,7 +126,7 @@ class PostgresSchema:
         if not dry_run:
             await self._change(db, grants=grants if grant_to else "", to_new_only=False)
         version = None if found is None else found.written_by
-        return Migration(version, VERSION, ddl, grants, is_applied=not dry_run)
+        return Migration(version, _VERSION, ddl, grants, is_applied=not dry_run)
 
     async def _read(self, db: Any) -> StoredVersion | None:
         """Return what the schema says about itself; None if there is none."""
@@ -158,24 +137,24 @@ class PostgresSchema:
             row = json.loads(await db.fetchval(select))
         found = StoredVersion(row["version"], row.get("readable_since", row["version"]))
         remedy = f'Drop the schema "{self.name}", or name another one with ?schema=.'
-        check_stored_version(self._store, found, VERSION, DIALECTS, remedy)
+        check_stored_version(self._store, found, _VERSION, _DIALECTS, remedy)
         return found
 
     async def _change(self, db: Any, *, grants: str, to_new_only: bool) -> StoredVersion:
         """Create or migrate the schema, unless another process has done it meanwhile."""
         async with db.transaction():
-            await db.execute("SELECT pg_advisory_xact_lock($1)", SET_UP_LOCK)
+            await db.execute("SELECT pg_advisory_xact_lock($1)", _SET_UP_LOCK)
             found = await self._read(db)
             if found is not None and to_new_only:
                 return found
             await db.execute(self.ddl_from(found) + grants or "SELECT 1")
-        return StoredVersion(VERSION, READABLE_SINCE)
+        return StoredVersion(_VERSION, _READABLE_SINCE)
 
     def ddl_from(self, found: StoredVersion | None) -> str:
         """Return the statements that lead to this version, for one transaction."""
-        if found is not None and found.written_by >= VERSION:
+        if found is not None and found.written_by >= _VERSION:
             return ""
-        marks = _MARKS % (VERSION, READABLE_SINCE)
+        marks = _MARKS % (_VERSION, _READABLE_SINCE)
         steps = _STEPS[None if found is None else found.written_by]
         begin = [f'CREATE SCHEMA IF NOT EXISTS "{self.name}";'] if found is None else []
         path = f'SET LOCAL search_path = "{self.name}";'

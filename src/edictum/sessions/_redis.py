@@ -91,14 +91,14 @@ NOT_NOW_WORDS = (
     "UNKILLABLE",
 )
 LETTERS = ("a", "x", "s", "f", "c", "h")
-VERSION = 1
-READABLE_SINCE = 1  # programs that speak an older version cannot use data of this one
-STORE = "edictum:store"  # a hash: which version the data has, and since which it can be read
-INDEX = "edictum:sessions"  # a sorted set: the keys of all sessions, by when they were last used
-LIST_COUNT = 500
+_VERSION = 1
+_READABLE_SINCE = 1  # programs that speak an older version cannot use data of this one
+_STORE = "edictum:store"  # a hash: which version the data has, and since which it can be read
+_INDEX = "edictum:sessions"  # a sorted set: the keys of all sessions, by when they were last used
+_LIST_COUNT = 500
 CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
-OLD_KEYS, OLD_KEYS_COUNT, OLD_KEYS_STEPS = "edictum:{*}:h:*", 10_000, 20
-SAMPLE, SAMPLES = 100, 20
+_OLD_KEYS, _OLD_KEYS_COUNT, _OLD_KEYS_STEPS = "edictum:{*}:h:*", 10_000, 20
+_SAMPLE, _SAMPLES = 100, 20
 MAX_NOTES = 10_000
 _CLOSE_S = 1.0
 NO_TLS = (
@@ -263,25 +263,25 @@ class RedisConnection:
 
     async def _check_version(self) -> None:
         """Mark an empty database as this version's; refuse one that another version has written."""
-        mark = await self._client.execute_command("HGETALL", STORE)
+        mark = await self._client.execute_command("HGETALL", _STORE)
         remedy = "Delete its keys, edictum:*, or name another database."
         name = self._store.name
         if mark:
             found = StoredVersion(int(mark["written_by"]), int(mark["readable_since"]))
-            check_stored_version(name, found, VERSION, (), remedy)
+            check_stored_version(name, found, _VERSION, (), remedy)
             return
-        if not await self._client.execute_command("EXISTS", INDEX) and await self._has_old_keys():
-            check_stored_version(name, StoredVersion(0, 0), VERSION, (), remedy)
-        fields = ("written_by", VERSION, "readable_since", READABLE_SINCE)
-        await self._client.execute_command("HSET", STORE, *fields)
+        if not await self._client.execute_command("EXISTS", _INDEX) and await self._has_old_keys():
+            check_stored_version(name, StoredVersion(0, 0), _VERSION, (), remedy)
+        fields = ("written_by", _VERSION, "readable_since", _READABLE_SINCE)
+        await self._client.execute_command("HSET", _STORE, *fields)
 
     async def _has_old_keys(self) -> bool:
         """Whether a version that left no mark has written here; large databases are sampled."""
         for node in self._nodes():
             cursor = 0
-            for _ in range(OLD_KEYS_STEPS):
+            for _ in range(_OLD_KEYS_STEPS):
                 cursor, keys = await node.execute_command(
-                    "SCAN", cursor, "MATCH", OLD_KEYS, "COUNT", OLD_KEYS_COUNT
+                    "SCAN", cursor, "MATCH", _OLD_KEYS, "COUNT", _OLD_KEYS_COUNT
                 )
                 if keys:
                     return True
@@ -398,7 +398,7 @@ class RedisConnection:
                 for node in self._nodes():
                     await node.execute_command("TIME")
         if used := [key for index in sent for key in self._used_keys(ops[index])]:
-            commands.append(("EVAL", self._store.scripts["note"], 1, INDEX, *dict.fromkeys(used)))
+            commands.append(("EVAL", self._store.scripts["note"], 1, _INDEX, *dict.fromkeys(used)))
         replies = await self._pipeline(commands)
         if used:
             _good(replies.pop())
@@ -509,7 +509,7 @@ class RedisConnection:
         found: list[tuple[int, SessionSnapshot]] = []
         start = 0
         while len(found) < limit:
-            listed = await self._read_index("ZREVRANGE", INDEX, start, start + LIST_COUNT - 1)
+            listed = await self._read_index("ZREVRANGE", _INDEX, start, start + _LIST_COUNT - 1)
             if not listed:
                 break
             replies = await self._pipeline([("HGETALL", key) for key in listed])
@@ -540,21 +540,21 @@ class RedisConnection:
         if gone:
             pairs = [part for key, place in gone.items() for part in (key, f"{place:.0f}")]
             script = self._store.scripts["unlist"]
-            await self._client.execute_command("EVAL", script, 1, INDEX, *pairs)
+            await self._client.execute_command("EVAL", script, 1, _INDEX, *pairs)
 
     async def _clean_index(self) -> None:
         """Take sessions out of the index that have expired, until few such are left.
 
         A sample is looked at, as Redis itself does with keys that expire.
         """
-        for _ in range(SAMPLES):
-            listed = await self._read_index("ZRANDMEMBER", INDEX, SAMPLE)
+        for _ in range(_SAMPLES):
+            listed = await self._read_index("ZRANDMEMBER", _INDEX, _SAMPLE)
             replies = await self._pipeline([("EXISTS", key) for key in listed])
             gone = {
                 key: listed[key] for key, it in zip(listed, replies, strict=True) if not _good(it)
             }
             await self._unlist(gone)
-            if len(gone) <= SAMPLE // 4:
+            if len(gone) <= _SAMPLE // 4:
                 return
 
 

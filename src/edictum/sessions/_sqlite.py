@@ -54,7 +54,7 @@ from edictum.sessions.memory import (
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
 _SCHEMA_VERSION = 4  # 1 to 3 were never released
-READABLE_SINCE = 4  # programs of an older version cannot use a file of this one
+_READABLE_SINCE = 4  # programs of an older version cannot use a file of this one
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
 _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
@@ -197,7 +197,7 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
     else:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
-            f"BEGIN; {tables} INSERT INTO readable VALUES ({READABLE_SINCE});"  # noqa: S608 - ours
+            f"BEGIN; {tables} INSERT INTO readable VALUES ({_READABLE_SINCE});"  # noqa: S608 - ours
             f" PRAGMA application_id = {APPLICATION_ID};"
             f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT"
         )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from edictum.core._records import record, replace
 from edictum.core.durations import parse_duration
@@ -14,11 +14,9 @@ from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._addresses import Credentials, read_from_file
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
+from edictum.sessions._migration import Migration
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
-
-if TYPE_CHECKING:
-    from edictum.sessions._postgres_schema import Migration
 
 logger = logging.getLogger("edictum")
 
