@@ -259,6 +259,11 @@ def test_a_role_with_the_printed_grants_and_nothing_else(
             run_sql(url, forbidden)
 
 
+def test_the_guide_names_these_grants(postgres_url: str) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "session-stores.md"
+    assert migrate(postgres_url, dry_run=True, grant_to="app").grants in guide.read_text()
+
+
 def test_grants_are_given_by_the_migration(
     postgres_url: str, role: tuple[str, str], opened: Any
 ) -> None:
