@@ -37,16 +37,8 @@ class Address:
 
     @property
     def user(self) -> str | None:
-        return self._userinfo[0] or None
-
-    @property
-    def password(self) -> str | None:
-        return self._userinfo[1] or None
-
-    @property
-    def _userinfo(self) -> tuple[str, str]:
-        user, _, password = self.parts.netloc.rpartition("@")[0].partition(":")
-        return unquote(user), unquote(password)
+        signed_in = self.parts.netloc.rpartition("@")[0]
+        return unquote(signed_in.partition(":")[0]) or None
 
 
 def read_address(url: str, default_port: int) -> Address:

@@ -41,10 +41,7 @@ class RedisClients:
         address = read_address(url, 26379 if has_sentinels else 6379)
         self._is_tls = address.parts.scheme.startswith(("rediss", "valkeys"))
         path = address.parts.path.strip("/")
-        service, _, database = path.rpartition("/") if "/" in path else (path, "", "")
-        self._service = service if has_sentinels else ""
-        if not has_sentinels:
-            database = path
+        self._service, _, database = path.partition("/") if has_sentinels else ("", "", path)
         self._check(address, database, has_sentinels)
         self.name = f"{address.parts.scheme}://{address.shown}{address.parts.path}"
         self._sentinels = address.hosts
@@ -63,12 +60,11 @@ class RedisClients:
         }
         if self._is_tls and not {"ssl_check_hostname", "ssl_cert_reqs"} & query.keys():
             self._options["ssl_check_hostname"] = True  # redis-py before 6 does not by itself
-        place = address.parts.netloc
+        signed_in, at, hosts = address.parts.netloc.rpartition("@")
         if credentials is not None:
             self._options["credential_provider"] = _Rotating(credentials, address.user)
-            place = place.rpartition("@")[2]
-        if has_sentinels:
-            place = place.partition(",")[0]
+            signed_in = at = ""
+        place = f"{signed_in}{at}{hosts.partition(',')[0]}"
         scheme = "rediss" if self._is_tls else "redis"
         self._url = urlunsplit((scheme, place, f"/{database}", urlencode(query), ""))
         self._try_options()
