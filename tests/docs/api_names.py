@@ -125,6 +125,8 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:ScopedLimits"),
         Name("edictum:Session", f"{COUNTERS} snapshot reset", given=False),
         Name("edictum.sessions:open", whole=True),
+        Name("edictum.sessions:migrate", whole=True),
+        Name("edictum.sessions:Migration", whole=True, given=False),
         Name("edictum.sessions:Ledger", "reserve settle renew snapshot reset", given=False),
         Name("edictum:StorageBackend", "get set delete increment", given=False),
         Brief("edictum:MemoryBackend"),

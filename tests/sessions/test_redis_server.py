@@ -1,11 +1,16 @@
-"""A Redis server that evicts keys, asks for a password, or has lost its scripts."""
+"""A Redis server that evicts keys, asks for a password, has lost its scripts, holds many keys of
+others, or is named by Sentinel.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from loops import OnLoop
 from store_helpers import unique
 
 from edictum import (
@@ -14,7 +19,11 @@ from edictum import (
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from edictum.sessions._redis import RedisStore
+from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing.ledger import Book
+from support.servers import NoServer, ValkeySentinels
+from support.waiting import wait_until
 
 
 def test_a_server_that_evicts_is_refused(own_valkey_url: str, opened: Any) -> None:
@@ -26,6 +35,70 @@ def test_a_server_that_evicts_is_refused(own_valkey_url: str, opened: Any) -> No
             PORTAL.run(opened(f"{own_valkey_url}?allow_eviction=1").snapshot("s"))
         finally:
             admin.config_set("maxmemory-policy", "noeviction")
+
+
+def test_eviction_that_is_switched_on_while_it_runs_is_noticed(own_valkey_url: str) -> None:
+    ledger: Any = RemoteLedger(RedisStore(own_valkey_url, check_every_s=0.2))
+    book, session = Book(ledger), unique("evicting")
+    assert book.run("a", sid=session)
+    with redis.Redis.from_url(own_valkey_url) as admin:
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+        wait_until(lambda: is_refused(book, session, EdictumConfigError))
+        admin.config_set("maxmemory-policy", "noeviction")
+    wait_until(lambda: not is_refused(book, session, BackendError))
+    assert book.run("b", sid=session)
+    assert book.totals(session)[1] == 2
+    PORTAL.run(ledger.close())
+
+
+def is_refused(book: Book, session: str, kind: type[Exception]) -> bool:
+    """Whether the store cannot be asked; once the circuit is open, every error is the same."""
+    try:
+        book.totals(session)
+    except (kind, BackendError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
+def test_a_password_that_changes_while_it_runs(
+    own_valkey_url: str, tmp_path: Path, wrap: Any
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    with redis.Redis.from_url(own_valkey_url) as admin:
+        admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~edictum:*", "+@all")
+        as_app = own_valkey_url.replace("redis://", "redis://app@")
+        by_file: Any = wrap(open_ledger(f"{as_app}?password_file={file}&wait=5"))
+
+        def ask() -> tuple[str, str]:
+            return "app", file.read_text().strip()
+
+        by_function: Any = wrap(open_ledger(f"{own_valkey_url}?wait=5", credentials=ask))
+        books = [Book(by_file), Book(by_function)]
+        assert all(book.run("a", sid=f"s{number}") for number, book in enumerate(books))
+        admin.execute_command("ACL", "SETUSER", "app", "resetpass", ">second")
+        admin.execute_command("CLIENT", "KILL", "USER", "app")
+        for book in books:
+            wait_until(lambda book=book: is_refused(book, "s", BackendError))
+        file.write_text("second")
+        for number, book in enumerate(books):
+            wait_until(lambda book=book: not is_refused(book, "s", BackendError))
+            assert book.run("b", sid=f"s{number}")
+            assert book.totals(f"s{number}")[1] == 2
+    for ledger in (by_file, by_function):
+        closing = ledger.close()
+        if wrap is not OnLoop:
+            PORTAL.run(closing)
+
+
+def test_credentials_that_cannot_be_read_deny(own_valkey_url: str, opened: Any) -> None:
+    def fail() -> str:
+        raise RuntimeError("the vault is sealed")
+
+    for credentials, said in ((fail, "the vault is sealed"), (lambda: 5, "are a int")):
+        with pytest.raises(BackendError, match=said):
+            PORTAL.run(opened(f"{own_valkey_url}?wait=5", credentials=credentials).snapshot("s"))
 
 
 def test_a_password_in_the_url_is_used(opened: Any, valkey_url: str) -> None:
@@ -62,3 +135,97 @@ def test_a_session_with_counters_cannot_become_a_child(valkey_url: str, opened: 
     with pytest.raises(BackendError, match="without a parent"):
         book.reserve("b", sid=session, parents=("root",))
     assert book.totals(session) == (1, 1, 1, 0, 0, 0)
+
+
+# --- Listing --------------------------------------------------------------------------------------
+
+
+def commands(admin: Any) -> set[str]:
+    return {name.removeprefix("cmdstat_") for name in admin.info("commandstats")}
+
+
+def test_sessions_are_listed_without_a_look_at_all_keys(own_valkey_url: str, opened: Any) -> None:
+    book = Book(opened(own_valkey_url))
+    with redis.Redis.from_url(own_valkey_url) as admin:
+        admin.mset({f"other {number}": 1 for number in range(20_000)})
+        for number in range(5):
+            assert book.run("a", sid=f"s{number}")
+        assert book.run("b", sid="child", parents=("s1",))
+        book.run("c", sid="s3")
+        book.reset("s2")
+        admin.config_resetstat()
+        listed = [it.session_id for it in book.sessions(limit=3)]
+        assert not {"scan", "keys"} & commands(admin)
+        assert listed[0] == "s3"
+        assert set(listed[1:]) == {"child", "s1"}
+        assert len(book.sessions()) == 5
+        assert admin.zcard("edictum:sessions") == 5
+
+
+def test_sessions_that_have_expired_leave_the_list(own_valkey_url: str) -> None:
+    ledger: Any = RemoteLedger(RedisStore(own_valkey_url, ttl_s=0.2, check_every_s=0.1))
+    book = Book(ledger)
+    for number in range(300):
+        book.run("a", sid=f"s{number}")
+    with redis.Redis.from_url(own_valkey_url) as admin:
+        assert admin.zcard("edictum:sessions") >= 1
+
+        def is_small() -> bool:
+            book.totals("another")
+            return bool(admin.zcard("edictum:sessions") < 50)
+
+        wait_until(is_small)
+    PORTAL.run(ledger.close())
+
+
+# --- Sentinel -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sentinels(record_property: Callable[[str, object], None]) -> Iterator[ValkeySentinels]:
+    try:
+        servers = ValkeySentinels()
+    except (NoServer, OSError) as exc:
+        record_property("session_store", f"valkey sentinel: NOT TESTED, {exc}")
+        pytest.skip(str(exc))
+    record_property("session_store", f"valkey sentinel: {servers.origin}")
+    yield servers
+    servers.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
+def test_the_server_that_sentinel_promotes_is_found(sentinels: ValkeySentinels, wrap: Any) -> None:
+    """The primary dies, and so does the sentinel that is named first."""
+    wait_until(lambda: has_replica(sentinels))
+    ledger: Any = wrap(open_ledger(f"{sentinels.url}?wait=1"))
+    book = Book(ledger)
+    assert book.run("a", sid="s")
+    with redis.Redis(port=sentinels.primary.port) as primary:
+        primary.set("written after the call", 1)  # a connection waits for its own writes only
+        assert primary.wait(1, 5_000) == 1
+    sentinels.sentinels[0].kill()
+    sentinels.primary.kill()
+    wait_until(lambda: not is_refused(book, "s", BackendError))
+    wait_until(lambda: can_run(book, "b"))
+    assert book.totals("s")[1] == 2
+    closing = ledger.close()
+    if wrap is not OnLoop:
+        PORTAL.run(closing)
+
+
+def has_replica(sentinels: ValkeySentinels) -> bool:
+    """Whether every sentinel knows the replica and the other sentinels."""
+    for server in sentinels.sentinels:
+        with redis.Redis(port=server.port, decode_responses=True) as client:
+            state: Any = client.sentinel_master("ours")
+            if (state["num-slaves"], state["num-other-sentinels"]) != (1, 2):
+                return False
+    return True
+
+
+def can_run(book: Book, call: str) -> bool:
+    try:
+        return book.run(call, sid="s")
+    except BackendError:
+        return False

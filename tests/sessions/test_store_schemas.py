@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from edictum import (
 )
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from edictum.testing.ledger import Book
 from support.processes import run_python
 
 
@@ -31,9 +33,24 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     PORTAL.run(open_ledger(f"sqlite:///{tmp_path}/s.db").close())  # type: ignore[attr-defined]
     db = sqlite3.connect(tmp_path / "s.db")
     db.execute("PRAGMA user_version = 99")
+    db.execute("UPDATE readable SET since = 99")
+    db.commit()
     db.close()
     with pytest.raises(EdictumConfigError, match="newer version"):
         open_ledger(f"sqlite:///{tmp_path}/s.db")
+
+
+def test_a_file_of_a_newer_version_that_says_it_is_readable_is_used(
+    tmp_path: Path, opened: Any
+) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    assert Book(opened(url)).run("a", sid="s")
+    db = sqlite3.connect(tmp_path / "s.db")
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    book = Book(opened(url))
+    assert book.run("b", sid="s")
+    assert book.totals("s")[1] == 2
 
 
 def test_a_file_of_an_unreleased_version_is_refused(tmp_path: Path) -> None:

@@ -43,11 +43,36 @@ def test_importing_edictum_loads_no_store() -> None:
         "memory:?lease=0s",
         "memory:?lease=30 s",
         "memory:?ttl=1w",
+        "memory:?lese=3",
+        "sqlite:///s.db?schema=x",
+        "postgresql://user@host:port/db",
+        "postgresql://user:se@cret@host/db",
+        "postgresql://host:99999/db",
+        "postgresql://[::1/db",
+        "postgresql://127.0.0.1:1/db?schema=Not A Name",
+        "postgresql://127.0.0.1:1/db?pooler=statement",
+        "postgresql://127.0.0.1:1/db?sslmode=perhaps",
+        "postgresql://127.0.0.1:1/db?sslmode=verify-full&sslrootcert=/not/there.pem",
+        "redis://host:port/0",
+        "redis://user:se@cret@host/0",
+        "redis://one,two/0",
+        "redis://host/zero",
+        "redis://host/0?no_such_option=1",
+        "redis://host/0?max_connections=many",
+        "redis+sentinel://one,two",
+        "redis+sentinel://one,two/service/zero",
     ],
 )
 def test_a_wrong_url_is_refused_at_once(bad: str) -> None:
-    with pytest.raises(EdictumConfigError):
+    with pytest.raises(EdictumConfigError) as raised:
         open_ledger(bad)
+    assert "cret" not in str(raised.value)
+
+
+def test_what_is_not_a_url_is_refused() -> None:
+    for given in (None, 5, Path("s.db")):
+        with pytest.raises(EdictumConfigError, match="not text"):
+            open_ledger(given)  # type: ignore[arg-type]  # the mistake being tested
 
 
 def test_options_stand_in_the_url_or_beside_it(tmp_path: Path, opened: Any) -> None:

@@ -8,6 +8,7 @@ As root, which PostgreSQL refuses, it runs as ``nobody``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -304,3 +305,130 @@ class Postgres:
         except subprocess.TimeoutExpired:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class PgBouncer:
+    """A pooler in transaction mode in front of a PostgreSQL: two server connections for all.
+
+    The binary is the system's, or Debian's package, unpacked below ``.build`` without being
+    installed.
+    """
+
+    BUILD = Path(__file__).parents[2] / ".build" / "pgbouncer"
+    LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+    def __init__(self, port: int, user: str = "pg", mode: str = "transaction") -> None:
+        self.binary, self.origin = self._find()
+        self.directory = tempfile.mkdtemp(prefix="edictum-pgbouncer-")
+        self.port = free_port()
+        self.url = f"postgresql://{user}@127.0.0.1:{self.port}/postgres"
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": self.port,
+            "auth_type": "any",
+            "pool_mode": mode,
+            "default_pool_size": 2,
+            "unix_socket_dir": "",
+        }
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        databases = f"* = host=127.0.0.1 port={port} user={user}"
+        Path(self.directory, "pgbouncer.ini").write_text(
+            "\n".join(["[databases]", databases, "[pgbouncer]", *lines, ""])
+        )
+        for path in (Path(self.directory), Path(self.directory, "pgbouncer.ini")):
+            path.chmod(0o755)
+        self.start()
+
+    @classmethod
+    def _find(cls) -> tuple[str, str]:
+        found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+        if found:
+            return found, f"system {found}"
+        unpacked = cls.BUILD / "usr/sbin/pgbouncer"
+        if not unpacked.exists():
+            cls._unpack()
+        return str(unpacked), "Debian's package, unpacked"
+
+    @classmethod
+    def _unpack(cls) -> None:
+        cls.BUILD.mkdir(parents=True, exist_ok=True)
+        with (cls.BUILD / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                subprocess.run(
+                    ["apt-get", "download", "pgbouncer", "libc-ares2"],
+                    cwd=cls.BUILD,
+                    capture_output=True,
+                    timeout=60,
+                    check=True,
+                )
+                for package in cls.BUILD.glob("*.deb"):
+                    subprocess.run(["dpkg-deb", "-x", package, cls.BUILD], check=True)
+            except (OSError, subprocess.SubprocessError) as exc:
+                raise NoServer(f"no pgbouncer: apt-get install pgbouncer ({exc})") from exc
+
+    def start(self) -> None:
+        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+        libraries = {"LD_LIBRARY_PATH": str(self.BUILD / self.LIBRARIES)}
+        self.process = subprocess.Popen(
+            [self.binary, "-q", f"{self.directory}/pgbouncer.ini"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **libraries},
+            **who,
+        )
+        wait_for_port(self.port, self.process)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class ValkeySentinels:
+    """A primary, a replica, and three sentinels that watch them as the service ``ours``."""
+
+    def __init__(self) -> None:
+        self.primary = Valkey()
+        self.origin = f"{self.primary.origin}, three sentinels"
+        self.replica = Valkey("--replicaof", "127.0.0.1", str(self.primary.port))
+        self.sentinels = [self._watch() for _ in range(3)]
+        hosts = ",".join(f"127.0.0.1:{it.port}" for it in self.sentinels)
+        self.url = f"redis+sentinel://{hosts}/ours/0"
+
+    def _watch(self) -> Valkey:
+        config = Path(tempfile.mkdtemp(prefix="edictum-sentinel-"), "sentinel.conf")
+        lines = (
+            f"sentinel monitor ours 127.0.0.1 {self.primary.port} 2",
+            "sentinel down-after-milliseconds ours 500",
+            "sentinel failover-timeout ours 2000",
+        )
+        config.write_text("\n".join([*lines, ""]))
+        return Sentinel(config)
+
+    def stop(self) -> None:
+        for server in (*self.sentinels, self.primary, self.replica):
+            server.stop()
+
+
+class Sentinel(Valkey):
+    """One sentinel; it keeps what it knows in its configuration."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        super().__init__()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [self.binary, str(self.config), "--sentinel", "--port", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_port(self.port, self.process)
+
+    def stop(self) -> None:
+        super().stop()
+        shutil.rmtree(self.config.parent, ignore_errors=True)

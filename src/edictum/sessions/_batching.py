@@ -20,7 +20,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -56,16 +56,29 @@ class Refused(Unavailable):
     """The store must not be used as it is set up; the text says what to change."""
 
 
-def check_schema_version(name: str, version: int, own: int, remedy: str) -> None:
-    """Refuse a store that another version of this library has set up."""
-    if version > own:
+@record
+class StoredVersion:
+    """What a store says about itself: the version of the schema that it was written by, and since
+    which version programs can read it.
+    """
+
+    written_by: int
+    readable_since: int
+
+
+def check_stored_version(
+    name: str, found: StoredVersion, own: int, known: Collection[int], remedy: str
+) -> None:
+    """Refuse a store that this version cannot use; ``known`` are the versions that it can."""
+    if found.written_by > own and found.readable_since > own:
         raise Refused(
-            f"{name} was set up by a newer version of edictum (schema {version}). Upgrade this one."
+            f"{name} was set up by a newer version of edictum (schema {found.written_by}, readable"
+            f" since {found.readable_since}; this one is {own}). Upgrade this one."
         )
-    if version < own:
+    if found.written_by < own and found.written_by not in known:
         raise Refused(
-            f"{name} was set up by an unreleased version of edictum (schema {version}) and cannot"
-            f" be read. {remedy}"
+            f"{name} was set up by an unreleased version of edictum (schema {found.written_by}) and"
+            f" cannot be read. {remedy}"
         )
 
 

@@ -1,7 +1,7 @@
 """The PostgreSQL ledger: exact for all machines that share a database, and as durable as that
 database.
 
-The counting is done by the server, in the SQL file beside this one: a batch is one call of
+The counting is done by the server, in the SQL files beside this one: a batch is one call of
 ``run_batch``, which is one transaction and one round trip. Time is the server's.
 """
 
@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 import uuid
 from contextlib import suppress
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
 
 from edictum.core.decide import describe
-from edictum.errors import EdictumConfigError
-from edictum.sessions._batching import Batch, Unavailable, check_schema_version
-from edictum.sessions._wire import compact_json, microseconds, operation_as_json, read_answer
+from edictum.errors import BackendError, EdictumConfigError
+from edictum.sessions._addresses import Credentials, get_credentials, read_address
+from edictum.sessions._batching import Batch, Refused, Unavailable
+from edictum.sessions._migration import Migration
+from edictum.sessions._postgres_schema import Dialect, PostgresSchema, sweep_query
+from edictum.sessions._wire import compact_json, microseconds, read_answer
 from edictum.sessions.memory import SESSION_TTL_S
 
 _SWEEP_EVERY_S = 30.0
 _CLOSE_S = 1.0
-SET_UP_LOCK = 0x45_44_49_43
-_SCHEMA_VERSION = 9  # 1 to 8 were never released
-RUN_BATCH = "SELECT run_batch($1, $2, $3::jsonb, $4)"
-# What the server says about a batch that is at fault itself.
+# The batch is at fault itself: it cannot be written for this schema, or the server refuses it.
 _FAULTY = (
+    BackendError,
+    UnicodeError,
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
@@ -40,57 +41,111 @@ _FAULTY = (
 _LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that the server ended while it was idle
     OSError,
     TimeoutError,
     ValueError,
     KeyError,
     TypeError,
 )
+# What to do about errors that do not pass by themselves.
+_ADVICE: dict[type[BaseException], str] = {
+    asyncpg.DuplicatePreparedStatementError: "Behind a pooler, add ?pooler=transaction to the URL.",
+    asyncpg.InvalidSQLStatementNameError: "Behind a pooler, add ?pooler=transaction to the URL.",
+    asyncpg.InsufficientPrivilegeError: (
+        "edictum.sessions.migrate(url, dry_run=True) tells what its owner must create and grant."
+    ),
+}
 
 
 class PostgresStore:
     """A database. Tables and functions live in a schema of their own, ``edictum`` unless the URL
     says ``?schema=``.
+
+    ``credentials`` are asked for with every connection. ``migrates`` takes the steps from an older
+    version of the schema.
     """
 
     serves_loops = True
 
-    def __init__(self, url: str, *, ttl_s: float | None = SESSION_TTL_S) -> None:
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query))
-        self.schema = query.pop("schema", "edictum")
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema):
-            raise EdictumConfigError(
-                f"{self.schema!r} is not a schema name.",
-                hint="Use lower-case letters, digits and underscores.",
-            )
-        self.dsn = url.partition("?")[0] + (f"?{urlencode(query)}" if query else "")
-        self.name = f"postgresql://{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    def __init__(
+        self,
+        url: str,
+        *,
+        ttl_s: float | None = SESSION_TTL_S,
+        credentials: Credentials | None = None,
+        migrates: bool = False,
+    ) -> None:
+        address = read_address(url, 5432)
+        query = dict(parse_qsl(address.parts.query))
+        hosts = query.get("host") or address.shown
+        self.name = f"postgresql://{hosts}{address.parts.path}"
+        self.schema = PostgresSchema(query.pop("schema", "edictum"), self.name)
+        self.pooled = _read_pooler(query.pop("pooler", ""))
+        _check_files(query)
+        if "," in hosts:
+            query.setdefault("target_session_attrs", "read-write")
+        self._dsn = url.partition("?")[0] + (f"?{urlencode(query)}" if query else "")
+        self._user = address.user
+        self._credentials = credentials
+        self._migrates = migrates
         self.ttl_us = microseconds(ttl_s)
 
     def connect(self) -> PostgresConnection:
         return PostgresConnection(self)
 
-    async def set_up(self, db: Any) -> None:
-        """Create tables and functions in a new schema; refuse one that is not this version's."""
-        exists = await db.fetchval("SELECT to_regclass($1)", f"{self.schema}.schema_version")
-        if exists and await self._is_set_up(db):
-            return
-        async with db.transaction():
-            await db.execute("SELECT pg_advisory_xact_lock($1)", SET_UP_LOCK)
-            await db.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-            await db.execute("CREATE TABLE IF NOT EXISTS schema_version (version int NOT NULL)")
-            if not await self._is_set_up(db):  # another process may have come first
-                sql = files("edictum.sessions") / "sql" / "postgres" / "sessions.sql"
-                await db.execute(sql.read_text())
-                await db.execute("INSERT INTO schema_version VALUES ($1)", _SCHEMA_VERSION)
+    async def connection_options(self) -> dict[str, Any]:
+        """Return what asyncpg connects with, with the credentials of this moment."""
+        options: dict[str, Any] = {"dsn": self._dsn}
+        if self._credentials is not None:
+            user, options["password"] = await get_credentials(self._credentials, self._user)
+            if user is not None:
+                options["user"] = user
+        if self.pooled:  # the next statement may reach another server process
+            options["statement_cache_size"] = 0
+        return options
 
-    async def _is_set_up(self, db: Any) -> bool:
-        version = await db.fetchval("SELECT version FROM schema_version")
-        if version is not None:
-            remedy = f'Drop the schema "{self.schema}", or name another one with ?schema=.'
-            check_schema_version(self.name, version, _SCHEMA_VERSION, remedy)
-        return version is not None
+    async def set_up(self, db: Any) -> Dialect:
+        return await self.schema.set_up(db, migrates=self._migrates)
+
+    async def migrate(self, *, dry_run: bool, grant_to: str | None) -> Migration:
+        """Bring the schema to this version; tell what was done, or what would be."""
+        try:
+            db = await asyncpg.connect(**await self.connection_options())
+            try:
+                return await self.schema.migrate(db, dry_run=dry_run, grant_to=grant_to)
+            finally:
+                await db.close(timeout=_CLOSE_S)
+        except Refused as exc:
+            raise EdictumConfigError(str(exc)) from exc
+        except (*_LOST, Unavailable) as exc:
+            raise BackendError(f"{self.name} could not be migrated: {_explain(exc)}") from exc
+
+
+def _read_pooler(mode: str) -> bool:
+    if mode not in ("", "transaction", "session"):
+        raise EdictumConfigError(
+            f"pooler is {mode!r}.",
+            hint="Write pooler=transaction behind PgBouncer in transaction mode, else nothing.",
+        )
+    return mode == "transaction"
+
+
+def _check_files(query: dict[str, str]) -> None:
+    """Refuse files that are not there: asyncpg's error would not name them."""
+    for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
+        if name in query and not Path(query[name]).exists():
+            raise EdictumConfigError(
+                f"{name} in the URL of the session store is {query[name]!r}, which is not there."
+            )
+
+
+def _explain(exc: BaseException) -> str:
+    """Return what went wrong and, where that is known, what to do."""
+    text = describe(exc)
+    advice = next((it for kind, it in _ADVICE.items() if isinstance(exc, kind)), "")
+    stop = "" if text.endswith((".", "!", "?")) else "."
+    return f"{text}{stop} {advice}".strip() if advice else text
 
 
 async def _keep_session(_: Any) -> None:
@@ -104,30 +159,40 @@ class PostgresConnection:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
         self._pool: Any = None
-        self._swept = -_SWEEP_EVERY_S
+        self._swept = 0.0
+        self._dialect: Dialect | None = None
 
     async def execute(self, batch: Batch) -> list[Any]:
-        ops = compact_json([{"op": op.kind, **operation_as_json(op)} for op in batch.ops])
         try:
-            raw = await self._run_batch(batch.number, ops)
+            raw = await self._run_batch(batch)
             answers = zip(batch.ops, json.loads(raw), strict=True)
             return [read_answer(op, answer) for op, answer in answers]
+        except BackendError:  # it needs another version of the schema, which may be there by now
+            self._dialect = None
+            raise
         except _FAULTY:
             raise
+        except asyncpg.ClientConfigurationError as exc:
+            self._drop()
+            raise Refused(describe(exc)) from exc
         except _LOST as exc:
             self._drop()
-            raise Unavailable(describe(exc)) from exc
+            raise Unavailable(_explain(exc)) from exc
 
-    async def _run_batch(self, number: int, ops: str) -> Any:
+    async def _run_batch(self, batch: Batch) -> Any:
+        store = self._store
         if self._pool is None:
             self._pool = await self._new_pool()
         db = await self._pool.acquire()
         try:
-            if time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            if self._dialect is None or time.monotonic() - self._swept > _SWEEP_EVERY_S:
                 self._swept = time.monotonic()
-                await self._store.set_up(db)
-                await db.execute("SELECT sweep($1)", self._store.ttl_us)
-            return await db.fetchval(RUN_BATCH, self._id, number, ops, self._store.ttl_us)
+                self._dialect = await store.set_up(db)
+                await self._ask(db, sweep_query(store.schema.name), store.ttl_us)
+            dialect = self._dialect
+            ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
+            query, about = dialect.run_batch(store.schema.name), (self._id, batch.number)
+            return await self._ask(db, query, *about, compact_json(ops), store.ttl_us)
         except _FAULTY:
             raise
         except BaseException:
@@ -136,19 +201,24 @@ class PostgresConnection:
         finally:
             await self._pool.release(db)
 
+    async def _ask(self, db: Any, query: str, *arguments: Any) -> Any:
+        if not self._store.pooled:
+            return await db.fetchval(query, *arguments)
+        async with db.transaction():  # within one, a pooler keeps to one server process
+            return await db.fetchval(query, *arguments)
+
     async def _new_pool(self) -> Any:
         return await asyncpg.create_pool(
-            self._store.dsn,
+            **await self._store.connection_options(),
             min_size=0,
             max_size=1,
             max_inactive_connection_lifetime=0,
             reset=_keep_session,
-            server_settings={"search_path": self._store.schema},
         )
 
     def _drop(self) -> None:
         pool, self._pool = self._pool, None
-        self._swept = -_SWEEP_EVERY_S
+        self._dialect = None
         if pool is not None:
             pool.terminate()
 

@@ -20,11 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import RedisCluster
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -49,20 +46,25 @@ from edictum.sessions._accounts import (
     only_looks,
     reserve_one_by_one,
 )
+from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import (
     Batch,
     Operation,
     OperationKind,
     Refused,
     Renewal,
+    StoredVersion,
     Unavailable,
+    check_stored_version,
 )
+from edictum.sessions._redis_clients import RedisClients, all_clients
 from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
 from edictum.sessions.memory import SESSION_TTL_S
 
 logger = logging.getLogger("edictum")
 
 SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
+PLAIN_SCRIPTS = ("link", "note", "unlist")  # without what the others share
 # Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
 _LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
 # Replies that mean "not now" or "not here any more": the batch is sent again as well.
@@ -89,7 +91,14 @@ NOT_NOW_WORDS = (
     "UNKILLABLE",
 )
 LETTERS = ("a", "x", "s", "f", "c", "h")
-SCAN_COUNT = 500
+_VERSION = 1
+_READABLE_SINCE = 1  # programs that speak an older version cannot use data of this one
+_STORE = "edictum:store"  # a hash: which version the data has, and since which it can be read
+_INDEX = "edictum:sessions"  # a sorted set: the keys of all sessions, by when they were last used
+_LIST_COUNT = 500
+CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
+_OLD_KEYS, _OLD_KEYS_COUNT, _OLD_KEYS_STEPS = "edictum:{*}:h:*", 10_000, 20
+_SAMPLE, _SAMPLES = 100, 20
 MAX_NOTES = 10_000
 _CLOSE_S = 1.0
 NO_TLS = (
@@ -139,18 +148,16 @@ class RedisStore:
         *,
         ttl_s: float | None = SESSION_TTL_S,
         allow_eviction: bool = False,
+        credentials: Credentials | None = None,
+        check_every_s: float = CHECK_EVERY_S,
     ) -> None:
-        parts = urlsplit(url)
-        self._url = url.replace("valkey", "redis", 1) if parts.scheme.startswith("valkey") else url
-        # Without credentials, as it goes into reasons and logs.
-        self.name = (
-            f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
-        )
-        self._options = _tls_options(parts.scheme, parts.query)
+        self.clients = RedisClients(url, credentials)
+        self.name = self.clients.name
+        self.check_every_s = check_every_s
         self._allow_eviction = allow_eviction
         self._warned = False
         self.ttl_ms = 0 if ttl_s is None else max(1, round(ttl_s * 1_000))
-        self.scripts = {name: _script(name) for name in (*SCRIPTS, "link")}
+        self.scripts = {name: _script(name) for name in (*SCRIPTS, *PLAIN_SCRIPTS)}
         self.digests = {
             name: sha1(source.encode(), usedforsecurity=False).hexdigest()
             for name, source in self.scripts.items()
@@ -159,18 +166,6 @@ class RedisStore:
 
     def connect(self) -> RedisConnection:
         return RedisConnection(self)
-
-    def client(self, kind: Any) -> Any:
-        """Return a client of redis-py. Repeating and timing out are the sender's business."""
-        return kind.from_url(
-            self._url,
-            decode_responses=True,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            **self._options,
-        )
 
     def check(self, info: Mapping[str, Any]) -> None:
         """Refuse a server that says about itself that it evicts keys."""
@@ -229,12 +224,13 @@ class RedisConnection:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
         self._client: Any = None
-        self._is_checked = False
+        self._checked_at: float | None = None
 
     async def execute(self, batch: Batch) -> list[Any]:
         try:
-            if not self._is_checked:
-                await self._connect()
+            checked_at, now = self._checked_at, time.monotonic()
+            if checked_at is None or now - checked_at > self._store.check_every_s:
+                await self._check()
             return await self._answer_all(batch.ops)
         except BaseException as exc:
             await self.close()  # unread replies must not be taken for others
@@ -242,29 +238,64 @@ class RedisConnection:
                 raise unavailable(exc) from exc
             raise
 
-    async def _connect(self) -> None:
-        """Connect, and look whether the server, or every node of the cluster, may be used."""
+    async def _check(self) -> None:
+        """Connect, and look whether the server, or every node of the cluster, may be used.
+
+        It is looked at again from time to time: settings change while a server runs.
+        """
+        clients = self._store.clients
         if self._client is None:
-            self._client = self._store.client(Redis)
+            self._client = clients.make()
         if not isinstance(self._client, RedisCluster):
             info = await self._client.execute_command("INFO")
             if info.get("cluster_enabled"):
                 await self.close()
-                self._client = self._store.client(RedisCluster)
+                self._client = clients.make_for_cluster()
             else:
                 self._store.check(info)
         if isinstance(self._client, RedisCluster):
             await self._client.initialize()
             for node in self._nodes():
                 self._store.check(await node.execute_command("INFO"))
-        self._is_checked = True
+        await self._check_version()
+        await self._clean_index()
+        self._checked_at = time.monotonic()
+
+    async def _check_version(self) -> None:
+        """Mark an empty database as this version's; refuse one that another version has written."""
+        mark = await self._client.execute_command("HGETALL", _STORE)
+        remedy = "Delete its keys, edictum:*, or name another database."
+        name = self._store.name
+        if mark:
+            found = StoredVersion(int(mark["written_by"]), int(mark["readable_since"]))
+            check_stored_version(name, found, _VERSION, (), remedy)
+            return
+        if not await self._client.execute_command("EXISTS", _INDEX) and await self._has_old_keys():
+            check_stored_version(name, StoredVersion(0, 0), _VERSION, (), remedy)
+        fields = ("written_by", _VERSION, "readable_since", _READABLE_SINCE)
+        await self._client.execute_command("HSET", _STORE, *fields)
+
+    async def _has_old_keys(self) -> bool:
+        """Whether a version that left no mark has written here; large databases are sampled."""
+        for node in self._nodes():
+            cursor = 0
+            for _ in range(_OLD_KEYS_STEPS):
+                cursor, keys = await node.execute_command(
+                    "SCAN", cursor, "MATCH", _OLD_KEYS, "COUNT", _OLD_KEYS_COUNT
+                )
+                if keys:
+                    return True
+                if int(cursor) == 0:
+                    break
+        return False
 
     async def close(self) -> None:
-        self._is_checked = False
+        self._checked_at = None
         if self._client is not None:  # a cluster's client remembers the nodes, and may go on
-            with contextlib.suppress(RedisError, OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._client.aclose()
+            for client in all_clients(self._client):
+                with contextlib.suppress(RedisError, OSError, TimeoutError):
+                    async with asyncio.timeout(_CLOSE_S):
+                        await client.aclose()
 
     def abandon(self) -> None:
         """Nothing is to do: the pool keeps the client, and does not use it."""
@@ -366,8 +397,13 @@ class RedisConnection:
             else:
                 for node in self._nodes():
                     await node.execute_command("TIME")
+        if used := [key for index in sent for key in self._used_keys(ops[index])]:
+            commands.append(("EVAL", self._store.scripts["note"], 1, _INDEX, *dict.fromkeys(used)))
+        replies = await self._pipeline(commands)
+        if used:
+            _good(replies.pop())
         again: list[int] = []
-        for index, reply in zip(sent, await self._pipeline(commands), strict=True):
+        for index, reply in zip(sent, replies, strict=True):
             op = ops[index]
             if isinstance(reply, NoScriptError):  # the scripts were flushed, or the node is new
                 unknown.add(index)
@@ -440,13 +476,9 @@ class RedisConnection:
         store, session_id = self._store, _session_of(op)
         if session_id in wrong:
             raise BackendError(wrong[session_id])
-        parents = _parents_of(op.step)
-        known = store.notes.get(session_id)
-        root = parents[-1] if parents else known.root if known else session_id
-        prefix = _prefix_of(root)
+        prefix, keys = self._session_keys(op)
         step = operation_as_json(op)
         step |= {"client": self._id, "number": op.number, "ttl": store.ttl_ms}
-        keys = [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
         if apart := [it.key for it in self._scopes_elsewhere(op.step)]:
             step["elsewhere"] = apart
             step["accounts"] = [it for it in step["accounts"] if it["sid"] not in apart]
@@ -459,37 +491,77 @@ class RedisConnection:
         )
         return (*script, len(keys), *keys, compact_json(step), prefix)
 
+    def _session_keys(self, op: Operation) -> tuple[str, list[str]]:
+        """Return the prefix of a session, and the keys of it and of the sessions above it."""
+        session_id, parents = _session_of(op), _parents_of(op.step)
+        known = self._store.notes.get(session_id)
+        prefix = _prefix_of(parents[-1] if parents else known.root if known else session_id)
+        return prefix, [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
+
+    def _used_keys(self, op: Operation) -> list[str]:
+        """Return the keys of the sessions that an operation keeps among those that are listed."""
+        is_use = op.kind in ("settle", "renew") or (
+            op.kind == "reserve" and not only_looks(op.step)
+        )
+        return self._session_keys(op)[1] if is_use and not has_mark(_session_of(op)) else []
+
     async def _list(self, limit: int) -> list[SessionSnapshot]:
-        found: dict[str, tuple[int, SessionSnapshot]] = {}  # a scan may give a key twice
-        for node in self._nodes():
-            cursor = 0
-            while True:
-                cursor, keys = await node.execute_command(
-                    "SCAN", cursor, "MATCH", "edictum:{*}:h:*", "COUNT", SCAN_COUNT
-                )
-                replies = await self._pipeline([("HGETALL", key) for key in keys])
-                for key, fields in zip(keys, replies, strict=True):
-                    session_id = key.split("}:h:", 1)[1]
-                    if "root" not in _good(fields) and not has_mark(session_id):
-                        snapshot = snapshot_from_json(session_id, _counters_of(fields))
-                        found[session_id] = (int(fields.get("t", 0)), snapshot)
-                if int(cursor) == 0:
-                    break
-        newest = sorted(found.values(), key=lambda it: -it[0])
+        found: list[tuple[int, SessionSnapshot]] = []
+        start = 0
+        while len(found) < limit:
+            listed = await self._read_index("ZREVRANGE", _INDEX, start, start + _LIST_COUNT - 1)
+            if not listed:
+                break
+            replies = await self._pipeline([("HGETALL", key) for key in listed])
+            gone: dict[str, float] = {}
+            for (key, place), fields in zip(listed.items(), replies, strict=True):
+                if not _good(fields) or "root" in fields:
+                    gone[key] = place
+                    continue
+                session_id = key.split("}:h:", 1)[1]
+                snapshot = snapshot_from_json(session_id, _counters_of(fields))
+                found.append((int(fields.get("t", 0)), snapshot))
+            await self._unlist(gone)
+            start += len(listed) - len(gone)
+        newest = sorted(found, key=lambda it: -it[0])
         return [snapshot for _, snapshot in newest[:limit]]
+
+    async def _read_index(self, *command: Any) -> dict[str, float]:
+        """Return keys of sessions with their places in the index."""
+        pairs = await self._client.execute_command(*command, "WITHSCORES")
+        flat = [
+            part
+            for pair in pairs
+            for part in (pair if isinstance(pair, (list, tuple)) else (pair,))
+        ]
+        return {key: float(place) for key, place in zip(flat[::2], flat[1::2], strict=True)}
+
+    async def _unlist(self, gone: Mapping[str, float]) -> None:
+        if gone:
+            pairs = [part for key, place in gone.items() for part in (key, f"{place:.0f}")]
+            script = self._store.scripts["unlist"]
+            await self._client.execute_command("EVAL", script, 1, _INDEX, *pairs)
+
+    async def _clean_index(self) -> None:
+        """Take sessions out of the index that have expired, until few such are left.
+
+        A sample is looked at, as Redis itself does with keys that expire.
+        """
+        for _ in range(_SAMPLES):
+            listed = await self._read_index("ZRANDMEMBER", _INDEX, _SAMPLE)
+            replies = await self._pipeline([("EXISTS", key) for key in listed])
+            gone = {
+                key: listed[key] for key, it in zip(listed, replies, strict=True) if not _good(it)
+            }
+            await self._unlist(gone)
+            if len(gone) <= _SAMPLE // 4:
+                return
 
 
 def _script(name: str) -> str:
     folder = files("edictum.sessions") / "lua"
     own = (folder / f"{name}.lua").read_text()
-    return own if name == "link" else (folder / "common.lua").read_text() + own
-
-
-def _tls_options(scheme: str, query: str) -> dict[str, Any]:
-    """Check host names: redis-py before version 6 does not unless it is told to."""
-    is_tls = scheme in ("rediss", "valkeys")
-    is_chosen = {"ssl_check_hostname", "ssl_cert_reqs"} & parse_qs(query).keys()
-    return {"ssl_check_hostname": True} if is_tls and not is_chosen else {}
+    return own if name in PLAIN_SCRIPTS else (folder / "common.lua").read_text() + own
 
 
 def tag_of(root: str) -> str:

@@ -38,8 +38,9 @@ from edictum.sessions._batching import (
     Operation,
     Refused,
     Renewal,
+    StoredVersion,
     Unavailable,
-    check_schema_version,
+    check_stored_version,
 )
 from edictum.sessions._wire import answer_as_text, lease_from_text, terms_as_text
 from edictum.sessions.memory import (
@@ -53,6 +54,7 @@ from edictum.sessions.memory import (
 
 APPLICATION_ID = 0x45_44_49_43  # "EDIC"
 _SCHEMA_VERSION = 4  # 1 to 3 were never released
+_READABLE_SINCE = 4  # programs of an older version cannot use a file of this one
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
 _SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
@@ -190,13 +192,23 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
         raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
     if version != 0:
         remedy = "Delete the file, or give sessions another one."
-        check_schema_version(name, version, _SCHEMA_VERSION, remedy)
+        found = StoredVersion(version, _read_readable_since(db, version))
+        check_stored_version(name, found, _SCHEMA_VERSION, (), remedy)
     else:
         tables = (files("edictum.sessions") / "sql" / "sqlite" / "sessions.sql").read_text()
         db.executescript(
-            f"BEGIN; {tables} PRAGMA application_id = {APPLICATION_ID};"
+            f"BEGIN; {tables} INSERT INTO readable VALUES ({_READABLE_SINCE});"  # noqa: S608 - ours
+            f" PRAGMA application_id = {APPLICATION_ID};"
             f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT"
         )
+
+
+def _read_readable_since(db: sqlite3.Connection, version: int) -> int:
+    """Return since which version programs can use a file; its own if it does not say."""
+    try:
+        return int(db.execute("SELECT since FROM readable").fetchone()[0])
+    except sqlite3.OperationalError:
+        return version
 
 
 def sweep(db: sqlite3.Connection, now: float, ttl_s: float | None) -> None:

@@ -8,11 +8,13 @@ from importlib import import_module
 from types import EllipsisType
 from typing import Any, cast
 
-from edictum.core._records import record
+from edictum.core._records import record, replace
 from edictum.core.durations import parse_duration
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
+from edictum.sessions._addresses import Credentials, read_from_file
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
+from edictum.sessions._migration import Migration
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
 
@@ -32,6 +34,8 @@ class Options:
     ttl_s: float | None = SESSION_TTL_S
     wait_s: float | None = None
     allow_eviction: bool = False
+    migrates: bool = False
+    credentials: Credentials | None = None
 
 
 def open(  # noqa: A001  # sessions.open(url) is the published name
@@ -40,6 +44,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     lease_s: float | None = None,
     ttl_s: float | EllipsisType | None = ...,
     wait_s: float | None = None,
+    credentials: Credentials | None = None,
 ) -> Ledger:
     """Return the ledger that a URL names.
 
@@ -50,15 +55,20 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused
     session is forgotten (default: a day; None: never), ``wait_s`` how long a call waits for the
     store (default 2) before it is denied. All three may stand in the URL's query as ``lease``,
-    ``ttl`` (``none`` for never) and ``wait``. A store that does not answer now is tried again by
-    the first call; one that answers and must not be used as it is set up is refused here.
+    ``ttl`` (``none`` for never) and ``wait``. ``credentials`` is a function, ordinary or ``async``,
+    that returns a password or ``(user, password)``; it is called for each new connection to a
+    server, and so is the file read that ``?password_file=`` names. A store that does not answer now
+    is tried again by the first call; one that answers and must not be used as it is set up is
+    refused here.
     """
-    scheme = url.partition(":")[0].lower()
+    scheme = _scheme_of(url)
     stated = {"lease_s": lease_s, "wait_s": wait_s}
     given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
     if ttl_s is not ...:
         given["ttl_s"] = ttl_s
     plain, options = _options(url, given)
+    if credentials is not None:
+        options = replace(options, credentials=credentials)
     make = SCHEMES.get(scheme)
     if make is not None:
         return make(plain, options)
@@ -76,8 +86,42 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     raise EdictumConfigError(f"No session store for {(scheme or url)!r}.", hint=hint)
 
 
+def migrate(
+    url: str,
+    *,
+    dry_run: bool = False,
+    grant_to: str | None = None,
+    credentials: Credentials | None = None,
+) -> Migration:
+    """Bring a session store to the version of this library; return what that took.
+
+    An empty store is set up, as its first use would do. ``dry_run`` changes nothing: print the
+    answer for the statements and the rights that a program needs which does not own the store.
+    ``grant_to`` is a role that is given these rights. Programs of an older version that the new
+    one does not serve are refused from then on. Only PostgreSQL has had other versions so far.
+    """
+    make = MIGRATIONS.get(_scheme_of(url))
+    if make is None:
+        raise EdictumConfigError(
+            "Only a PostgreSQL session store can be migrated.",
+            hint="There is one version of the other stores so far: nothing is to do.",
+        )
+    plain, options = _options(url, {})
+    if credentials is not None:
+        options = replace(options, credentials=credentials)
+    done: Migration = PORTAL.run(make(plain, options).migrate(dry_run=dry_run, grant_to=grant_to))
+    return done
+
+
+def _scheme_of(url: Any) -> str:
+    if not isinstance(url, str):
+        raise EdictumConfigError(f"The URL of a session store is a {type(url).__name__}, not text.")
+    return url.partition(":")[0].lower()
+
+
 QUERY = {"lease": "lease_s", "ttl": "ttl_s", "wait": "wait_s"}
 FOR_GOOD = ("ttl", "none")
+SWITCHES = {"allow_eviction": "allow_eviction", "migrate": "migrates"}
 
 
 def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
@@ -90,8 +134,10 @@ def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in QUERY:
             found[QUERY[name]] = None if (name, value) == FOR_GOOD else _seconds(name, value)
-        elif name == "allow_eviction":
-            found[name] = value == "1"
+        elif name in SWITCHES:
+            found[SWITCHES[name]] = value == "1"
+        elif name == "password_file":
+            found["credentials"] = read_from_file(value)
         else:
             rest.append((name, value))
     for name, value in given.items():
@@ -114,12 +160,14 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def _memory(url: str, options: Options) -> Ledger:
+    _refuse_query(url)
     return MemoryLedger(lease_s=options.lease_s, ttl_s=options.ttl_s)
 
 
 def _sqlite(url: str, options: Options) -> Ledger:
     problem = "The SQLite session store needs a POSIX system with sqlite3."
     store = _import_store("_sqlite", problem, "Use memory: or a server.").SqliteStore
+    _refuse_query(url)
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
         raise EdictumConfigError(
@@ -132,12 +180,29 @@ def _sqlite(url: str, options: Options) -> Ledger:
 def _redis(url: str, options: Options) -> Ledger:
     store = _import_server("redis").RedisStore
     more = {"ttl_s": options.ttl_s, "allow_eviction": options.allow_eviction}
-    return _with_store(store(url, **more), options)
+    return _with_store(store(url, credentials=options.credentials, **more), options)
 
 
 def _postgres(url: str, options: Options) -> Ledger:
+    return _with_store(_postgres_store(url, options), options)
+
+
+def _postgres_store(url: str, options: Options) -> Any:
     store = _import_server("postgres").PostgresStore
-    return _with_store(store(url, ttl_s=options.ttl_s), options)
+    more = {"credentials": options.credentials, "migrates": options.migrates}
+    return store(url, ttl_s=options.ttl_s, **more)
+
+
+def _refuse_query(url: str) -> None:
+    """Refuse options that this store does not have."""
+    unknown = url.partition("?")[2]
+    if unknown:
+        names = ", ".join(part.partition("=")[0] for part in unknown.split("&"))
+        known = ", ".join(QUERY)
+        raise EdictumConfigError(
+            f"The session store {url.partition('?')[0]} has no option {names}.",
+            hint=f"It has {known}.",
+        )
 
 
 def _import_server(extra: str) -> Any:
@@ -176,8 +241,13 @@ SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
     "rediss": _redis,
     "valkey": _redis,
     "valkeys": _redis,
+    **dict.fromkeys([f"{it}+sentinel" for it in ("redis", "rediss", "valkey", "valkeys")], _redis),
     "postgresql": _postgres,
     "postgres": _postgres,
+}
+MIGRATIONS: dict[str, Callable[[str, Options], Any]] = {
+    "postgresql": _postgres_store,
+    "postgres": _postgres_store,
 }
 
 

@@ -38,3 +38,6 @@ CREATE TABLE moment (
   at REAL NOT NULL, value INTEGER NOT NULL
 );
 CREATE INDEX moment_of ON moment (sid, tool, counter, at);
+
+-- Since which version of the schema programs can use this file; which version it has itself is its user_version.
+CREATE TABLE readable (since INTEGER NOT NULL);

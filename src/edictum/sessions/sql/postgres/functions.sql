@@ -1,51 +1,4 @@
--- Counters by account, which is a session or a scope, and tool ('' is the whole account), budgets, calls in flight, calls that ended, moments for windows.
--- Times are microseconds since the epoch, by the server's clock; amounts are millionths. Half-empty pages keep updates in place.
-CREATE TABLE session (
-  sid     text PRIMARY KEY,
-  touched bigint NOT NULL,  -- 0: forgotten, the row is only the lock
-  longest bigint NOT NULL DEFAULT 0  -- how far its longest window looks back: it is kept for at least as long
-) WITH (fillfactor = 50);
-CREATE INDEX session_touched ON session (touched);
-
-CREATE TABLE tally (
-  sid text NOT NULL, tool text NOT NULL,
-  attempts bigint NOT NULL DEFAULT 0, executions bigint NOT NULL DEFAULT 0, successes bigint NOT NULL DEFAULT 0,
-  failures bigint NOT NULL DEFAULT 0, consecutive_failures bigint NOT NULL DEFAULT 0, held bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (sid, tool)
-) WITH (fillfactor = 50);
-
-CREATE TABLE amount (
-  sid text NOT NULL, tool text NOT NULL, name text NOT NULL,
-  spent bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (sid, tool, name)
-) WITH (fillfactor = 50);
-
-CREATE TABLE lease (
-  sid text NOT NULL, call text NOT NULL,
-  started bigint NOT NULL, expires bigint, step jsonb NOT NULL, answer jsonb NOT NULL,
-  PRIMARY KEY (sid, call)
-);
-
-CREATE TABLE ended (
-  sid text NOT NULL, call text NOT NULL,
-  how text NOT NULL, counted jsonb, at bigint NOT NULL,
-  PRIMARY KEY (sid, call)
-);
-CREATE INDEX ended_at ON ended (at);
-
-CREATE TABLE moment (
-  sid text NOT NULL, tool text NOT NULL, counter text NOT NULL,
-  at bigint NOT NULL, value bigint NOT NULL
-);
-CREATE INDEX moment_of ON moment (sid, tool, counter, at);
-
--- The last batch of each process that writes here, and what was answered: a batch that is sent again changes nothing.
-CREATE TABLE client (
-  id text PRIMARY KEY,
-  batch bigint NOT NULL, answers jsonb, at bigint NOT NULL
-) WITH (fillfactor = 50);
-
--- One function per operation, and run_batch, which is all that is called from outside. What each does is said in
+-- One function per operation; run_batch and sweep are all that is called from outside. What each does is said in
 -- edictum/sessions/ledger.py; the shape of the JSON is made in edictum/sessions/_wire.py. They are PL/pgSQL, whose plans are kept
 -- for the life of a connection, except for places_of, which is inlined into the queries that use it.
 
@@ -367,7 +320,7 @@ BEGIN
   END LOOP;
 END $$;
 
-CREATE FUNCTION run_op(p_op jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE FUNCTION apply_op(p_op jsonb, p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
   CASE p_op->>'op'
     WHEN 'reserve' THEN RETURN reserve(p_op, p_now);
@@ -384,10 +337,14 @@ BEGIN
 END $$;
 
 -- All operations of one process that waited at the same time, as one transaction. One answer each, in the order of asking.
-CREATE FUNCTION run_batch(p_client text, p_batch bigint, p_ops jsonb, p_ttl bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- p_version is the schema that the process speaks: one that is not readable here any more must not count anything.
+CREATE FUNCTION run_batch(p_client text, p_batch bigint, p_ops jsonb, p_ttl bigint, p_version int) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   known client; said jsonb := '[]'; op jsonb; at_us bigint;
 BEGIN
+  IF p_version < (SELECT readable_since FROM schema_version) THEN
+    RAISE EXCEPTION 'this schema is not readable for version % of it any more', p_version;
+  END IF;
   INSERT INTO client VALUES (p_client, 0, NULL, now_us()) ON CONFLICT (id) DO NOTHING;
   SELECT * INTO known FROM client WHERE id = p_client FOR UPDATE;
   IF known.batch = p_batch THEN
@@ -396,7 +353,7 @@ BEGIN
   PERFORM lock_sessions(p_ops, p_ttl, now_us());
   at_us := now_us();  -- after the locks, so that time does not run backwards within a session
   FOR op IN SELECT * FROM jsonb_array_elements(p_ops) LOOP
-    said := said || jsonb_build_array(run_op(op, at_us));
+    said := said || jsonb_build_array(apply_op(op, at_us));
   END LOOP;
   UPDATE client SET batch = p_batch, answers = said, at = at_us WHERE id = p_client;
   RETURN said;

@@ -1,0 +1,176 @@
+"""Versions of the PostgreSQL schema: which one a database has, how it is spoken to, and the steps
+from one to the next.
+
+A new database is set up when it is first used. A later step is taken only when it is asked for: a
+database of an older version is used as it is, and what needs a newer one is refused, so that
+programs of both versions run beside each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from edictum.core._records import record
+from edictum.core.limits import has_mark
+from edictum.errors import BackendError, EdictumConfigError
+from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
+from edictum.sessions._migration import Migration
+from edictum.sessions._wire import operation_as_json
+
+_VERSION = 10
+_READABLE_SINCE = 10  # programs that speak an older version cannot use a database of this one
+_SET_UP_LOCK = 0x45_44_49_43
+_COUNTED_IN = ("session", "tally", "amount", "lease", "ended", "moment", "client")
+
+
+@record
+class Dialect:
+    """How a version of the schema is spoken to: the call of its function, and its JSON."""
+
+    version: int
+    arguments: str
+    write: Callable[[Operation, int], dict[str, Any]]
+
+    def run_batch(self, schema: str) -> str:
+        return _with_path(schema, f"run_batch({self.arguments})")
+
+
+def sweep_query(schema: str) -> str:
+    return _with_path(schema, "sweep($1)")
+
+
+def _with_path(schema: str, call: str) -> str:
+    """Return a query that calls a function, with the names in its body found in the schema.
+
+    The setting ends with the transaction: a pooler may give the connection to another program.
+    """
+    path = f"""set_config('search_path', '"{schema}", pg_temp', true)"""
+    return f'SELECT "{schema}".{call} FROM {path}'  # noqa: S608 - the name was checked
+
+
+def _write(op: Operation, ttl_us: int) -> dict[str, Any]:
+    return operation_as_json(op)
+
+
+def _write_7(op: Operation, ttl_us: int) -> dict[str, Any]:
+    """Write an operation for schema 7, which knows sessions and those above them, but no scopes.
+
+    Raises for a call that would not be counted there as its limits need it.
+    """
+    made = operation_as_json(op)
+    accounts = made.pop("accounts")
+    made["parents"] = [account["sid"] for account in accounts]
+    if op.kind not in ("reserve", "settle"):
+        return made
+    windows, tools = made["windows"], made["tools"]
+    needs_more = (
+        any(has_mark(it["sid"]) or it["tools"] != tools for it in accounts)
+        or any(it["windows"] != windows for it in accounts)
+        or any(it["limits"] != made.get("limits", it["limits"]) for it in accounts)
+        or any(tool and counter == "attempts" for tool, counter, *_ in made.get("limits", ()))
+        or any(0 < ttl_us < span for *_, span in windows)
+    )
+    if needs_more:
+        raise BackendError(
+            f"The limits of this call need version {_VERSION} of its schema, and it has version 7:"
+            " scopes, limits on the attempts of one tool, and windows longer than ttl are newer."
+            " Run edictum.sessions.migrate(url) once no program of the older version is left."
+        )
+    made["scopes"] = made.pop("tools")
+    del made["name"]
+    return made
+
+
+_FOUR, _FIVE = "$1, $2, $3::jsonb, $4", f"$1, $2, $3::jsonb, $4, {_VERSION}"
+_DIALECTS = {
+    7: Dialect(7, _FOUR, _write_7),
+    9: Dialect(9, _FOUR, _write),
+    _VERSION: Dialect(_VERSION, _FIVE, _write),
+}
+# The files that lead from nothing, or an older version, to this one; others were never released.
+_STEPS: dict[int | None, tuple[str, ...]] = {
+    None: ("tables", "functions"),
+    7: ("drop_functions", "from_7", "functions"),
+    9: ("drop_functions", "functions"),
+}
+_MARKS = "DELETE FROM schema_version;\nINSERT INTO schema_version VALUES (%d, %d);\n"
+
+
+class PostgresSchema:
+    """The tables and functions of one schema of a database."""
+
+    def __init__(self, name: str, store: str) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
+            raise EdictumConfigError(
+                f"{name!r} is not a schema name.",
+                hint="Use lower-case letters, digits and underscores.",
+            )
+        self.name = name
+        self._store = store
+
+    async def set_up(self, db: Any, *, migrates: bool) -> Dialect:
+        """Create tables and functions in a new schema; return how the schema is spoken to."""
+        found = await self._read(db)
+        if found is None or (migrates and found.written_by < _VERSION):
+            found = await self._change(db, grants="", to_new_only=not migrates)
+        return _DIALECTS[min(found.written_by, _VERSION)]
+
+    async def migrate(self, db: Any, *, dry_run: bool, grant_to: str | None) -> Migration:
+        """Take the steps to this version, or only tell them; ``grant_to`` is a role."""
+        found = await self._read(db)
+        ddl, grants = self.ddl_from(found), self.grants(grant_to)
+        if not dry_run:
+            await self._change(db, grants=grants if grant_to else "", to_new_only=False)
+        version = None if found is None else found.written_by
+        return Migration(version, _VERSION, ddl, grants, is_applied=not dry_run)
+
+    async def _read(self, db: Any) -> StoredVersion | None:
+        """Return what the schema says about itself; None if there is none."""
+        async with db.transaction():
+            if not await db.fetchval("SELECT to_regclass($1)", f'"{self.name}".schema_version'):
+                return None
+            select = f'SELECT to_jsonb(it) FROM "{self.name}".schema_version AS it'  # noqa: S608
+            row = json.loads(await db.fetchval(select))
+        found = StoredVersion(row["version"], row.get("readable_since", row["version"]))
+        remedy = f'Drop the schema "{self.name}", or name another one with ?schema=.'
+        check_stored_version(self._store, found, _VERSION, _DIALECTS, remedy)
+        return found
+
+    async def _change(self, db: Any, *, grants: str, to_new_only: bool) -> StoredVersion:
+        """Create or migrate the schema, unless another process has done it meanwhile."""
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock($1)", _SET_UP_LOCK)
+            found = await self._read(db)
+            if found is not None and to_new_only:
+                return found
+            await db.execute(self.ddl_from(found) + grants or "SELECT 1")
+        return StoredVersion(_VERSION, _READABLE_SINCE)
+
+    def ddl_from(self, found: StoredVersion | None) -> str:
+        """Return the statements that lead to this version, for one transaction."""
+        if found is not None and found.written_by >= _VERSION:
+            return ""
+        marks = _MARKS % (_VERSION, _READABLE_SINCE)
+        steps = _STEPS[None if found is None else found.written_by]
+        begin = [f'CREATE SCHEMA IF NOT EXISTS "{self.name}";'] if found is None else []
+        path = f'SET LOCAL search_path = "{self.name}";'
+        return "\n".join([*begin, path, *(_read_sql(step) for step in steps), marks])
+
+    def grants(self, role: str | None) -> str:
+        """Return what a role needs to use the schema, and not to change it."""
+        to = f'TO "{role}";' if role and '"' not in role else "TO the_role;"
+        tables = ", ".join(f'"{self.name}".{table}' for table in _COUNTED_IN)
+        return (
+            f'GRANT USAGE ON SCHEMA "{self.name}" {to}\n'
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} {to}\n"
+            f'GRANT SELECT ON "{self.name}".schema_version {to}\n'
+            f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "{self.name}" {to}\n'
+        )
+
+
+def _read_sql(name: str) -> str:
+    return (files("edictum.sessions") / "sql" / "postgres" / f"{name}.sql").read_text()
