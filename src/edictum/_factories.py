@@ -55,6 +55,7 @@ class GuardOptions(TypedDict, total=False):
     execution: Any
     local_events: int
     max_hung_threads: int
+    require_store: bool
 
 
 class BundleOptions(GuardOptions, total=False):

@@ -37,7 +37,7 @@ from kombu.utils import json
 from edictum.core.decide import describe, type_and_text
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
-from edictum.errors import EdictumConfigError
+from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError
 from edictum.execution.forks import call_in_child
@@ -283,6 +283,12 @@ class CeleryEngine:
 
     def run_sync(self, effect: RunTool) -> Ran:
         return run_engine_sync(self.run, effect)
+
+    def check(self, wait_s: float = 1.0) -> None:
+        """Raise if the broker does not answer, or no worker that takes remote control."""
+        self.results.ping()
+        if not self.app.control.ping(timeout=wait_s):
+            raise BackendError(f"No Celery worker answers within {wait_s:g} s.")
 
     def close(self) -> None:
         """Stop listening. Calls that are under way end at their deadlines."""

