@@ -48,8 +48,6 @@ def _event(code: str, level: int, meaning: str, remedy: str) -> LogEvent:
     return event
 
 
-NOTHING = "Nothing."
-
 # --- Ledger ---------------------------------------------------------------------------------------
 
 LEDGER_UNAVAILABLE = _event(
@@ -101,11 +99,11 @@ LEDGER_LEASE = _event(
     "The lease of a running call was not renewed. When it runs out, the call counts as ended.",
     "Look at the store. If calls run longer than their lease, raise `lease`.",
 )
-LEDGER_EVICTION = _event(
-    "ledger.may_evict",
+LEDGER_NOT_DURABLE = _event(
+    "ledger.not_durable",
     WARNING,
-    "The Redis server may evict keys, and counters with them; `allow_eviction` permits it.",
-    "Set `maxmemory-policy noeviction`, and leave `allow_eviction` out.",
+    "The Redis server has no append-only file: a restart loses what was counted since it saved.",
+    "Set `appendonly yes`, or accept it.",
 )
 LEDGER_STORAGE = _event(
     "ledger.storage_failed",
@@ -155,6 +153,13 @@ POLICY_ERROR = _event(
     "A contract, a hook, a checker or a part of the gate failed. The call was denied, or counted"
     " as failed.",
     "Mend what the message names: until then it decides wrongly.",
+)
+POLICY_TOOL_MISMATCH = _event(
+    "policy.tool_mismatch",
+    ERROR,
+    "A contract names a tool and reads an argument that the tool does not have, or compares it"
+    " with what it cannot be.",
+    "Change the contract: as it is, it may never apply.",
 )
 POLICY_WARNING = _event(
     "policy.warning",
@@ -236,6 +241,6 @@ MCP_STOPPED = _event(
 REDACTION_ENGINE = _event(
     "redaction.engine",
     INFO,
-    "Which engine searches for secrets.",
-    NOTHING,
+    "RE2 is not installed: secrets are searched for by Python's engine, which takes longer.",
+    "`pip install 'edictum[yaml]'`.",
 )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
 
 from edictum._audit_event import AuditEvent
+from edictum._logs import AUDIT_FAILED, log
 from edictum.audit.sinks import AuditSink, emitter_of, takes_entries
 from edictum.core.decide import describe
 from edictum.core.events import Entry
-
-logger = logging.getLogger("edictum")
 
 
 class CompositeSink:
@@ -36,7 +34,8 @@ class CompositeSink:
             if getattr(sink, "required", True):
                 failures.append(error)
             else:
-                logger.error("audit sink %s failed: %s", type(sink).__name__, describe(error))
+                kind = type(sink).__name__
+                log(AUDIT_FAILED, "audit sink %s failed: %s", kind, describe(error), sink=kind)
         self._raise("failed", failures)
 
     async def close(self) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import threading
 import uuid
@@ -34,6 +33,7 @@ from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
 from kombu.utils import json
 
+from edictum._logs import EXECUTION_UNREADABLE, log
 from edictum.core.decide import describe, type_and_text
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
@@ -63,8 +63,6 @@ MAINTAIN_EVERY_S = 0.2  # how often a worker checks whether one of its processes
 _dumps: Callable[[Any], str] = json.dumps
 _loads: Callable[[str | bytes], Any] = json.loads
 _HELPERS = DaemonPool("edictum-celery")  # Celery's client blocks
-logger = logging.getLogger("edictum")
-
 
 # --- The worker's side ----------------------------------------------------------------------------
 
@@ -335,7 +333,12 @@ class CeleryEngine:
             if not self._has_warned:
                 self._has_warned = True
                 what = "A message among the answers of Celery workers"
-                logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
+                log(
+                    EXECUTION_UNREADABLE,
+                    "%s cannot be read and is skipped: %s",
+                    what,
+                    type_and_text(exc),
+                )
             return
         with self._lock:
             waiting = self._waiting.pop(reply["call"], None)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 import secrets
@@ -26,13 +25,12 @@ from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
 from typing import Any
 
+from edictum._logs import ARTIFACT_DAMAGED, log
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
 from edictum.errors import EdictumError, EdictumInputError
 from edictum.execution.forks import protect
 from edictum.harness.artifact_backends import ArtifactBackend, open_backend
-
-logger = logging.getLogger("edictum")
 
 DEFAULT_TTL_S = 3_600.0
 MAX_SESSION_BYTES = 64 << 20
@@ -207,7 +205,8 @@ class ArtifactStore:
             return _parse_ref(json.loads(header)), content
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
             why = shorten(str(exc), 200)
-            logger.warning("the artifact %s is damaged and treated as missing: %s", key, why)
+            message = "the artifact %s is damaged and treated as missing: %s"
+            log(ARTIFACT_DAMAGED, message, key, why, artifact=key)
             return None
 
 

@@ -9,13 +9,13 @@ RunTool and lets its host run the tool.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
 from time import perf_counter
 from typing import Any, TypeAlias, final
 
+from edictum._logs import CALLBACK_FAILED, log
 from edictum.core._records import record
 from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
@@ -38,8 +38,6 @@ from edictum.execution.waiting import await_or_finish_later, await_until, close,
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.renewal import CallLeases
-
-logger = logging.getLogger("edictum")
 
 LINGER_S = 0.5  # for an event to be written when its caller was cancelled; then it goes on alone
 ANSWERS = NOT_AWAITABLE | {Grant, Counters}  # answers that certainly need no awaiting
@@ -198,7 +196,7 @@ class CallDriver:
 
 def _failed(effect: Effect, exc: BaseException) -> Failed:
     if isinstance(effect, Notify):
-        logger.error("%s raised; the call goes on", effect.what, exc_info=exc)
+        log(CALLBACK_FAILED, "%s raised; the call goes on", effect.what, exc_info=exc)
     return Failed(exc)
 
 

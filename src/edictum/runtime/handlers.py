@@ -8,7 +8,6 @@ documentation prints.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
@@ -17,8 +16,10 @@ from time import perf_counter
 from typing import Any
 
 from edictum._audit_event import AuditEvent
+from edictum._logs import AUDIT_FAILED, LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.port import takes_raw_args
 from edictum.audit.sinks import WRITTEN, emitter_of
+from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -43,8 +44,6 @@ from edictum.execution.waiting import call_until, close, wait_done
 from edictum.runtime.figures import Figures
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
-
-logger = logging.getLogger("edictum")
 
 PORT_FAILURES: dict[str, str] = {
     "ledger, before the tool": "The call is denied (`policy_error`); the tool does not run.",
@@ -213,7 +212,7 @@ class EffectHandlers:
         """
         if type(result) is Failed:
             what, why = type(sent).__name__, describe(result.error)
-            logger.error("%s was not answered in time, and then failed: %s", what, why)
+            log(LEDGER_LATE, "%s was not answered in time, and then failed: %s", what, why)
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(release_of(sent))
         return None
@@ -271,7 +270,8 @@ def _log_policy_error(entry: Entry) -> None:
     reason = event.reason or event.success_reason
     if reason is None:  # of a postcondition, whose warning has said it
         return
-    logger.error(
+    log(
+        POLICY_ERROR,
         "policy error: %s of the tool %r (call %s): %s %s: %s",
         event.action,
         event.tool_name,
@@ -279,7 +279,13 @@ def _log_policy_error(entry: Entry) -> None:
         event.decision_source or event.success_source,
         event.decision_name or "",
         reason,
+        **name_call(entry.call),
     )
+
+
+def name_call(call: ToolCall) -> dict[str, Any]:
+    """Return the fields by which a log record names a call."""
+    return {"tool": call.tool_name, "call_id": call.call_id, "session_id": call.run_id}
 
 
 class _Emission:
@@ -320,7 +326,8 @@ class _Emission:
 def _raise_required(failures: list[tuple[Any, BaseException]], figures: Figures) -> None:
     for sink, exc in failures:
         figures.count_audit_failure(sink, describe(exc))
-        logger.error("audit sink %s failed: %s", type(sink).__name__, describe(exc))
+        kind = type(sink).__name__
+        log(AUDIT_FAILED, "audit sink %s failed: %s", kind, describe(exc), sink=kind)
     required = [(sink, exc) for sink, exc in failures if getattr(sink, "required", True)]
     if required:
         text = "; ".join(f"{type(sink).__name__}: {describe(exc)}" for sink, exc in required)

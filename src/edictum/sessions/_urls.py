@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import EllipsisType
@@ -15,8 +14,6 @@ from edictum.execution.portal import PORTAL
 from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is_storage
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
-
-logger = logging.getLogger("edictum")
 
 VERBS = ("reserve", "settle", "renew", "snapshot", "reset")
 ENTRY_POINTS = "edictum.ledgers"
