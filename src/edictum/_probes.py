@@ -18,7 +18,6 @@ from edictum.approval.port import ApprovalBackend
 from edictum.audit.sinks import AuditSink
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS
-from edictum.core.effects import Engine
 from edictum.core.policy import Policy
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
@@ -160,17 +159,12 @@ async def _probe_engines(policy: Policy, wiring: Wiring, timeout_s: float) -> st
             f"No further call is started of {', '.join(map(repr, full))}:"
             f" {wiring.abandoned.maximum} that ran out of time are still running."
         )
-    places = {str(place) for place in _places(policy, wiring) if isinstance(place, str)}
-    engines = [place for place in _places(policy, wiring) if not isinstance(place, str)]
-    for engine in {id(it): it for it in engines}.values():
-        if (check := getattr(engine, "check", None)) is not None:
-            await call_until(check, (timeout_s / 2,), None)
-        places.add(type(engine).__name__)
-    return f"Tools run in: {', '.join(sorted(places))}."
-
-
-def _places(policy: Policy, wiring: Wiring) -> list[str | Engine]:
-    return [wiring.run_in, *(it.run_in for it in policy.tools.values() if it.run_in is not None)]
+    places = {entry.run_in for entry in policy.tools.values() if entry.run_in is not None}
+    engine = wiring.run_in
+    if (check := getattr(engine, "check", None)) is not None:
+        await call_until(check, (timeout_s / 2,), None)
+    default = engine if isinstance(engine, str) else type(engine).__name__
+    return f"Tools run in: {', '.join(sorted({default, *places}))}."
 
 
 def _probe_policy(policy: Policy, watches: Sequence[Watch]) -> str:
