@@ -18,7 +18,7 @@ from typing import Any
 from edictum import Edictum, OperationLimits
 from edictum.runtime import fast_path
 
-ARGS = {"path": "/tmp/notes.txt"}  # noqa: S108  # only a text here
+ARGS = {"path": "/tmp/notes.txt"}  # only a text here
 COUNTING = {"_figures", "executed_at_once"}
 
 
@@ -57,7 +57,7 @@ def load_without_counting() -> ModuleType:
     if strip.left_out < 2:  # else this would compare the same thing with itself
         sys.exit("bench_stats: the lines that count were not found in the fast path")
     module = ModuleType("fast_path_without_counting")
-    exec(compile(tree, str(path), "exec"), module.__dict__)  # noqa: S102  # our own source
+    exec(compile(tree, str(path), "exec"), module.__dict__)  # our own source
     return module
 
 

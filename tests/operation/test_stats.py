@@ -54,7 +54,9 @@ async def test_calls_are_counted_by_tool_decision_and_outcome(tmp_path: Path, ki
     for _ in range(2):
         await guard.dispatch("send", {"to": "carol"}, fail)
     await guard.run("other", {"to": "dora"}, awaited)
-    await guard.dispatch("other", {"to": "dora"}, lambda to: threading.Event().wait(5), timeout_s=0.01)
+    await guard.dispatch(
+        "other", {"to": "dora"}, lambda to: threading.Event().wait(5), timeout_s=0.01
+    )
     stats = guard.stats()
     assert set(stats.calls) == {
         CallCount("send", "allow", None, "executed", 5),
