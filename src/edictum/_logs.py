@@ -242,5 +242,5 @@ REDACTION_ENGINE = _event(
     "redaction.engine",
     INFO,
     "RE2 is not installed: secrets are searched for by Python's engine, which takes longer.",
-    "`pip install 'edictum[yaml]'`.",
+    "Install the extra `yaml`.",
 )

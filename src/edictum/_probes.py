@@ -26,6 +26,7 @@ from edictum.execution.waiting import await_until, call_until
 from edictum.health import Health, PartHealth
 from edictum.runtime.clock import SYSTEM
 from edictum.runtime.wiring import Wiring
+from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 from edictum.stats import Stats
 
@@ -104,10 +105,14 @@ async def ask_ledger(ledger: Ledger) -> None:
         await answer
 
 
-def require_ledger(ledger: Ledger) -> None:
-    """Raise EdictumConfigError unless the ledger answers, within its own time limit."""
+def open_ledger(backend: Any, *, required: bool) -> Ledger:
+    """Return the ledger of a guard. Raise EdictumConfigError if it is required and does not answer
+    within its own time limit.
+    """
+    ledger = as_ledger(backend)
     try:
-        PORTAL.run(ask_ledger(ledger))
+        if required:
+            PORTAL.run(ask_ledger(ledger))
     except EdictumConfigError:
         raise
     except USER_ERRORS as exc:
@@ -116,6 +121,7 @@ def require_ledger(ledger: Ledger) -> None:
             hint="Mend the store, or leave require_store out: calls are then denied until it"
             " answers.",
         ) from exc
+    return ledger
 
 
 def name_of(ledger: Ledger) -> str:
@@ -140,7 +146,7 @@ async def _probe_sink(wiring: Wiring, sink: AuditSink) -> str:
 
 def _probe_approvals(backend: ApprovalBackend | None) -> str | Awaitable[str]:
     if backend is None:
-        return "There is no approval backend: calls that need approval are denied."
+        return "No approval backend is set: calls that need approval are denied."
     kind, check = type(backend).__name__, getattr(backend, "check", None)
     if check is None:
         return f"{kind} has no check()."
@@ -197,7 +203,7 @@ def read_stats(policy: Policy, wiring: Wiring) -> Stats:
     if hasattr(ledger, "why_unavailable"):
         reason = ledger.why_unavailable
         circuit = "closed" if reason is None else "open"
-    count_unsettled = getattr(ledger, "count_unsettled", None)
+    count_open = getattr(ledger, "count_open_settlements", None)
     count_sessions = getattr(ledger, "count_sessions", None)
     return Stats(
         policy_version=policy.version,
@@ -206,7 +212,7 @@ def read_stats(policy: Policy, wiring: Wiring) -> Stats:
         tool_latency=figures.read_tools(),
         circuit=circuit,
         circuit_reason=reason,
-        uncounted_calls=0 if count_unsettled is None else count_unsettled(),
+        uncounted_calls=0 if count_open is None else count_open(),
         threads_left_behind=wiring.abandoned.by_tool(),
         functions_left_behind=POOL.abandoned.count,
         processes=_count_processes(),

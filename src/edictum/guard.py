@@ -70,8 +70,8 @@ from edictum._probes import (
     CHECK_TIMEOUT_S,
     ClockWatch,
     check_parts,
+    open_ledger,
     read_stats,
-    require_ledger,
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
@@ -130,7 +130,6 @@ from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
 from edictum.sessions._four_verb_ledger import StorageBackend
-from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.session import Session
 from edictum.stats import Stats
@@ -236,7 +235,7 @@ class Edictum(OlderGuard):
             read_tools(tools),
         )
         wiring = Wiring(
-            ledger=as_ledger(backend),
+            ledger=open_ledger(backend, required=require_store),
             local_sink=read_local_events(local_events),
             sinks=read_sinks(audit_sink),
             clock=read_clock(clock),
@@ -246,8 +245,6 @@ class Edictum(OlderGuard):
             run_in=as_run_in(execution),
             abandoned=read_hung_threads(max_hung_threads),
         )
-        if require_store:
-            require_ledger(wiring.ledger)
         policy = base.policy(policy_version)
         config = LifecycleConfig(
             Context(mode, policy_version, read_redaction(redaction), policy.digest),
@@ -378,7 +375,7 @@ class Edictum(OlderGuard):
         await self._note_policy(AuditAction.POLICY_RELOADED, POLICY_RELOADED)
         return report
 
-    def _reload_watched(self, paths: Sequence[Path]) -> CompositionReport:
+    def _reload_files(self, paths: Sequence[Path]) -> CompositionReport:
         """Do as ``reload`` does, in a thread of its own."""
         try:
             report = self._reload(paths)
@@ -437,7 +434,7 @@ class Edictum(OlderGuard):
         logged, recorded in the audit and handed to ``on_error``. A forked child watches as well.
         """
         files, missing = [Path(path) for path in paths], self._note_missing
-        watch = Watch(files, self._reload_watched, interval_s, on_reload, on_error, missing)
+        watch = Watch(files, self._reload_files, interval_s, on_reload, on_error, missing)
         self._watches.append(watch)
         return watch
 

@@ -117,12 +117,8 @@ class OpenAIAgentsAdapter(Adapter):
             return tool
         made, plain = into or copy.copy(tool), copy.copy(tool)
         if not hasattr(tool, "params_json_schema"):
-            log(
-                ADAPTER_WARNING,
-                "%r is not a function tool: its calls do not pass through the guard",
-                tool.name,
-                tool=tool.name,
-            )
+            text = "%r is not a function tool: its calls do not pass through the guard"
+            log(ADAPTER_WARNING, text, tool.name, tool=tool.name)
         elif hasattr(made.on_invoke_tool, "_invoke_tool_impl"):
             inner = made.on_invoke_tool._invoke_tool_impl
             made.on_invoke_tool._invoke_tool_impl = self._wrap_invoke(inner, tool, on_warn)

@@ -244,8 +244,8 @@ class BatchSender:
         else:
             self.loop.call_soon_threadsafe(self._start)
 
-    def count_kept(self) -> int:
-        """Return how many operations are to get through that have no answer yet."""
+    def count_settlements(self) -> int:
+        """Return how many settlements have no answer yet."""
         with self._lock:
             ops = [*self._under_way, *self._inbox]
         return sum(op.is_kept and op.answer is NO_ANSWER for op in ops)
@@ -617,11 +617,11 @@ class SenderPool:
             log(LEDGER_ANSWERS, message, self.name, store=self.name)
             self.why_open = None
 
-    def count_unsettled(self) -> int:
+    def count_open_settlements(self) -> int:
         """Return how many settlements wait to be sent, or for their answer."""
         with self._lock:
             senders = [self._thread, *self._by_loop.values()]
-        return sum(sender.count_kept() for sender in senders if sender is not None)
+        return sum(sender.count_settlements() for sender in senders if sender is not None)
 
     # --- Closing ----------------------------------------------------------------------------------
 

@@ -76,9 +76,9 @@ class RemoteLedger:
         """Why the circuit is open and calls are denied; None while the store answers."""
         return self._pool.why_open
 
-    def count_unsettled(self) -> int:
+    def count_open_settlements(self) -> int:
         """Return how many calls have ended and wait for the store to count them."""
-        return self._pool.count_unsettled()
+        return self._pool.count_open_settlements()
 
     async def close(self) -> None:
         """Wait for settlements, for a bounded time, and disconnect."""
