@@ -19,7 +19,7 @@ from edictum import Edictum, OperationLimits
 from edictum.runtime import fast_path
 
 ARGS = {"path": "/tmp/notes.txt"}  # only a text here
-COUNTING = {"_figures", "executed_at_once"}
+COUNTING = {"add_sample", "add", "executed_at_once"}
 
 
 class WithoutCounting(ast.NodeTransformer):
