@@ -305,6 +305,7 @@ at full size below. All figures above are CPU time of single processes, taken in
 # Benchmarks that live beside this one and are run after it; the first one has a short form.
 OTHERS = (
     "bench_deployed",
+    "bench_stats",
     "bench_secrets",
     "bench_sessions",
     "bench_harness",

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from agent import make_agent, read_replies
 from approvals import SqliteApprovals
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as UrlPath
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from tokens import Caller, Tokens
 
-from edictum import Edictum, EdictumError, FileAuditSink
+from edictum import Edictum, FileAuditSink
 
 HERE = Path(__file__).resolve().parent
 routes = APIRouter()
@@ -130,13 +130,20 @@ def answer_approval(
 
 
 @routes.get("/health")
-def check_health(request: Request) -> dict[str, Any]:
-    """Say whether this worker can count: without its store it denies every call."""
-    try:
-        request.app.state.guard.session("health").snapshot()
-    except EdictumError as exc:
-        raise HTTPException(503, "The session store does not answer.") from exc
-    return {"status": "ok", "worker": os.getpid()}
+async def check_health(request: Request, response: Response) -> dict[str, Any]:
+    """Say whether this worker can do its work, and by which policy. What is wrong is for staff."""
+    health = await request.app.state.guard.check()
+    response.status_code = 200 if health.ok else 503
+    return {"ok": health.ok, "worker": os.getpid(), "policy_version": health.policy_version}
+
+
+@routes.get("/stats")
+async def read_stats(
+    request: Request, staff: Annotated[Caller, Depends(find_staff)]
+) -> dict[str, Any]:
+    """Tell what this worker has counted, and how its parts are."""
+    guard = request.app.state.guard
+    return {"health": (await guard.check()).to_dict(), "stats": guard.stats().to_dict()}
 
 
 def make_app() -> FastAPI:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from edictum.explanation import Explanation
     from edictum.findings import Finding, PostCallResult
     from edictum.guard import Edictum
+    from edictum.health import Health, PartHealth
     from edictum.outcomes import (
         TOOL_MESSAGE_MAX_CHARS,
         ToolArtifactReference,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from edictum.runtime.ticket import Ticket
     from edictum.sessions._four_verb_ledger import MemoryBackend, StorageBackend
     from edictum.sessions.session import Session
+    from edictum.stats import CallCount, Histogram, Stats
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.approval": (
@@ -136,6 +138,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.explanation": ("Explanation",),
     "edictum.findings": ("Finding", "PostCallResult"),
     "edictum.guard": ("Edictum",),
+    "edictum.health": ("Health", "PartHealth"),
     "edictum.outcomes": (
         "TOOL_MESSAGE_MAX_CHARS",
         "ToolArtifactReference",
@@ -153,6 +156,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.runtime.ticket": ("Ticket",),
     "edictum.sessions.session": ("Session",),
     "edictum.sessions._four_verb_ledger": ("MemoryBackend", "StorageBackend"),
+    "edictum.stats": ("CallCount", "Histogram", "Stats"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 # importable for programs written for the older library, but not offered
@@ -184,6 +188,7 @@ __all__ = [
     "AuditSink",
     "BackendError",
     "BashClassifier",
+    "CallCount",
     "CollectingAuditSink",
     "CompositeSink",
     "CompositionOverride",
@@ -200,6 +205,8 @@ __all__ = [
     "Explanation",
     "FileAuditSink",
     "Finding",
+    "Health",
+    "Histogram",
     "HookDecision",
     "HookRegistration",
     "HookResult",
@@ -208,6 +215,7 @@ __all__ = [
     "MarkEvictedError",
     "MemoryBackend",
     "OperationLimits",
+    "PartHealth",
     "PostCallResult",
     "Principal",
     "RedactionPolicy",
@@ -216,6 +224,7 @@ __all__ = [
     "SessionView",
     "ShadowContract",
     "SideEffect",
+    "Stats",
     "StdoutAuditSink",
     "StorageBackend",
     "TemplateInfo",

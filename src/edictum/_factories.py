@@ -6,7 +6,6 @@ The YAML parts are imported when a bundle is loaded: a guard without one needs n
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from edictum._logs import POLICY_DEFAULT, POLICY_WARNING, log
 from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
@@ -27,8 +27,6 @@ from edictum.sessions.ledger import Ledger
 
 if TYPE_CHECKING:
     from edictum.contracts._bundle import Bundle
-
-logger = logging.getLogger("edictum")
 
 BUILTIN_TEMPLATES = Path(__file__).parent / "contracts" / "templates"
 MAX_LOGGED = 100  # warnings about one load; the report has all of them
@@ -55,6 +53,7 @@ class GuardOptions(TypedDict, total=False):
     execution: Any
     local_events: int
     max_hung_threads: int
+    require_store: bool
 
 
 class BundleOptions(GuardOptions, total=False):
@@ -165,16 +164,17 @@ def parse_layers(layers: Sequence[Layer], language: Language) -> tuple[Bundle, C
         raise BundleError(problems)
     bundle, report = compose(bundles)
     if bundle.mode is None and language.mode is None:
-        logger.info("%s: 'defaults.mode' is missing, enforce is assumed.", bundle.source)
+        message = "%s: 'defaults.mode' is missing, enforce is assumed."
+        log(POLICY_DEFAULT, message, bundle.source, bundle=bundle.source)
     _log_warnings(report.warnings)
     return bundle, report
 
 
 def _log_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings[:MAX_LOGGED]:
-        logger.warning("%s", warning)
+        log(POLICY_WARNING, "%s", warning)
     if len(warnings) > MAX_LOGGED:
-        logger.warning("... and %d more warnings", len(warnings) - MAX_LOGGED)
+        log(POLICY_WARNING, "... and %d more warnings", len(warnings) - MAX_LOGGED)
 
 
 def build_policy(
@@ -228,7 +228,7 @@ def open_sinks(bundle: Bundle) -> list[Any] | None:
     wanted = bundle.observability
     if wanted.get("otel", {}).get("enabled"):
         message = "%s: observability.otel does nothing: OpenTelemetry is not part of this version"
-        logger.warning(message, bundle.source)
+        log(POLICY_WARNING, message, bundle.source, bundle=bundle.source)
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from edictum._logs import POLICY_WARNING, log
 from edictum.core.contract import Contract
 from edictum.core.limits import tightest
 from edictum.core.policy import Policy, ToolEntry, merge_entries
 from edictum.core.values import digest
-
-logger = logging.getLogger("edictum")
 
 
 def merge_policies(policies: Sequence[Policy]) -> Policy:
@@ -58,13 +56,17 @@ def _merge_contracts(policies: Sequence[Policy]) -> list[Contract]:
     ids: set[str] = set()
     for contract in (contract for policy in policies for contract in policy.contracts):
         if id(contract) in kept:
-            logger.warning(
-                "from_multiple: contract %r is in several guards; it is asked once", contract.id
+            log(
+                POLICY_WARNING,
+                "from_multiple: contract %r is in several guards; it is asked once",
+                contract.id,
             )
             continue
         if contract.id in ids:
-            logger.warning(
-                "from_multiple: several contracts are called %r; all of them are kept", contract.id
+            log(
+                POLICY_WARNING,
+                "from_multiple: several contracts are called %r; all of them are kept",
+                contract.id,
             )
         kept[id(contract)] = contract
         ids.add(contract.id)

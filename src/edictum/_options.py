@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from edictum._checks import check_callables, check_principal, to_tuple
+from edictum._logs import POLICY_WARNING, log
 from edictum.core._records import replace
 from edictum.core.call import Principal, ToolCall, check_session_id
 from edictum.core.charges import Charges
@@ -17,8 +17,6 @@ from edictum.core.parameters import ReadLater
 from edictum.core.policy import Plan
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
-
-logger = logging.getLogger("edictum")
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
@@ -190,7 +188,8 @@ def _log_unread(tool: str, known: dict[str, bool], stated: Mapping[str, Any]) ->
         if name not in known and len(known) < MAX_KNOWN_AMOUNTS:
             read = ", ".join(sorted(each for each, is_read in known.items() if is_read))
             known[name] = False
-            logger.warning(
+            log(
+                POLICY_WARNING,
                 "A call of %r states the amount %r, which no limit reads; the limits read: %s.",
                 tool,
                 name,

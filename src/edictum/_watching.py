@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from edictum._logs import CALLBACK_FAILED, POLICY_NOT_WATCHED, log
 from edictum.errors import EdictumConfigError
-
-logger = logging.getLogger("edictum")
+from edictum.execution.failures import NotStarted
+from edictum.execution.forks import call_in_child
+from edictum.execution.threads import start_thread
 
 
 class Watch:
@@ -24,6 +25,7 @@ class Watch:
         interval_s: float,
         on_reload: Callable[[Any], Any] | None,
         on_error: Callable[[Exception], Any] | None,
+        on_missing: Callable[[EdictumConfigError], None],
     ) -> None:
         if not paths:
             hint = "Pass the path of a YAML file."
@@ -39,10 +41,31 @@ class Watch:
         self._interval_s = interval_s
         self._on_reload = on_reload
         self._on_error = on_error
-        self._stopped = threading.Event()
+        self._on_missing = on_missing
+        self.problem: str | None = None  # why the files are not what is in force
+        self._loading_problem: str | None = None  # with their content, if they are there
         self._seen = self._digest()
+        self._start()
+        call_in_child(self._start_in_child)
+
+    def _start(self) -> None:
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edictum-watch", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
+
+    def _start_in_child(self) -> None:
+        """Watch in a forked child as well: it has the policy of its parent, and no thread."""
+        if self._stopped.is_set():
+            return
+        try:
+            self._start()
+        except NotStarted as exc:
+            self.problem = f"the files are not watched in this process: {exc}"
+            log(POLICY_NOT_WATCHED, "watch() was not started again after a fork: %s", exc)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive() and not self._stopped.is_set()
 
     def stop(self) -> None:
         """Stop watching, and wait for a reload that has begun."""
@@ -58,13 +81,16 @@ class Watch:
 
     def _run(self) -> None:
         is_missing = False
-        while not self._stopped.wait(self._interval_s):
+        stopped = self._stopped  # a forked child has another
+        while not stopped.wait(self._interval_s):
             digest = self._digest()
             if digest is None and not is_missing:
                 self._report_missing()
             elif digest is not None and digest != self._seen:
-                self._seen = digest
                 self._reload_now()
+                self._seen = digest  # last: a child that is forked meanwhile loads it itself
+            elif digest is not None and is_missing:
+                self.problem = self._loading_problem
             is_missing = digest is None
 
     def _report_missing(self) -> None:
@@ -75,17 +101,18 @@ class Watch:
             f"watch(): {what}; the policy that was loaded stays in force.",
             hint="Put the file back: it is loaded if it has changed.",
         )
-        logger.error("%s", error)
+        self.problem = str(error)
+        self._on_missing(error)
         self._notify(self._on_error, error)
 
     def _reload_now(self) -> None:
         try:
             report = self._reload(self._paths)
         except Exception as exc:
-            logger.error("the changed policy was not loaded; the old one stays in force: %s", exc)
+            self.problem = self._loading_problem = str(exc)
             self._notify(self._on_error, exc)
         else:
-            logger.info("the policy was reloaded from %s", ", ".join(map(str, self._paths)))
+            self.problem = self._loading_problem = None
             self._notify(self._on_reload, report)
 
     def _notify(self, callback: Callable[[Any], Any] | None, value: Any) -> None:
@@ -93,7 +120,7 @@ class Watch:
             if callback is not None:
                 callback(value)
         except Exception:
-            logger.exception("a callback of watch() raised; watching continues")
+            log(CALLBACK_FAILED, "a callback of watch() raised; watching continues", exc_info=True)
 
     def _digest(self) -> str | None:
         """Return a digest of the content; None while a file is missing."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, assert_never, overload
 
+from edictum._audit_event import AuditAction
 from edictum._checks import (
     check_callables,
     check_principal,
@@ -44,6 +45,14 @@ from edictum._factories import (
     to_layers,
     warn_about_amounts,
 )
+from edictum._logs import (
+    POLICY_FILE_MISSING,
+    POLICY_NOT_RELOADED,
+    POLICY_RELOADED,
+    POLICY_WARNING,
+    LogEvent,
+    log,
+)
 from edictum._merging import merge_policies
 from edictum._options import (
     CHARGE_OPTIONS,
@@ -56,6 +65,13 @@ from edictum._options import (
     read_run,
     read_stated,
     warn_about_unread_amounts,
+)
+from edictum._probes import (
+    CHECK_TIMEOUT_S,
+    ClockWatch,
+    check_parts,
+    open_ledger,
+    read_stats,
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
@@ -72,8 +88,9 @@ from edictum.core.call import Principal, ToolCall, new_call, snapshot
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import LATE_ANSWER_S, FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Contract, Mode, check_mode
+from edictum.core.decision import USER_ERRORS
 from edictum.core.effects import Engine, RunIn, RunTool, run_tool
-from edictum.core.events import Context
+from edictum.core.events import Context, policy_event
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
@@ -86,9 +103,12 @@ from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError,
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
 from edictum.execution.engines import as_run_in
 from edictum.execution.forks import call_in_child, protect
+from edictum.execution.portal import PORTAL
 from edictum.execution.process_identity import THIS_PROCESS
 from edictum.execution.threads import MAX_ABANDONED
+from edictum.execution.waiting import await_until
 from edictum.explanation import Explanation
+from edictum.health import Health
 from edictum.outcomes import (
     ToolArtifactReference,
     ToolDenied,
@@ -109,13 +129,14 @@ from edictum.runtime.drive import (
     resume,
     resume_sync,
 )
+from edictum.runtime.figures import Figures
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
 from edictum.sessions._four_verb_ledger import StorageBackend
-from edictum.sessions._urls import as_ledger
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.session import Session
+from edictum.stats import Stats
 from edictum.success import SuccessCheck, error_key
 
 if TYPE_CHECKING:
@@ -127,7 +148,7 @@ try:
 except ImportError:  # calls only take longer without it
     make_fast_path = None  # type: ignore[assignment]  # checked before use
 
-logger = logging.getLogger("edictum")
+NOTE_S = 5.0  # for the audit to take an event about the policy
 
 
 @record
@@ -204,6 +225,7 @@ class Edictum(OlderGuard):
         execution: Any = None,
         local_events: int = DEFAULT_EVENTS,
         max_hung_threads: int = MAX_ABANDONED,
+        require_store: bool = False,
     ) -> None:
         check_mode(mode, "Edictum")
         functions: dict[str, Any] = {
@@ -221,7 +243,7 @@ class Edictum(OlderGuard):
             read_tools(tools),
         )
         wiring = Wiring(
-            ledger=as_ledger(backend),
+            ledger=open_ledger(backend, required=require_store),
             local_sink=read_local_events(local_events),
             sinks=read_sinks(audit_sink),
             clock=read_clock(clock),
@@ -251,6 +273,7 @@ class Edictum(OlderGuard):
         self._lock = threading.Lock()
         protect(self)
         self._watches: list[Watch] = []
+        self._clock_watch = ClockWatch()
         self._logged: set[str] = set()  # warnings about tools
         self._session_id = wiring.clock.new_id()
         self._next_index = itertools.count().__next__
@@ -335,6 +358,7 @@ class Edictum(OlderGuard):
             options["audit_sink"] = open_sinks(bundle)
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
+        options.setdefault("require_store", bundle.session.get("require_store", False))
         guard = cls(**options, mode=language.mode or "enforce")
         guard._adopt(bundle, language, report)
         return guard, report
@@ -359,7 +383,47 @@ class Edictum(OlderGuard):
         wrong with the new bundle; the old policy stays in force then. A person's answer to a
         request made under the old policy does not count under a new one that says something else.
         """
-        return self._reload(layers)
+        try:
+            report = self._reload(layers)
+        except Exception as exc:
+            await self._note_policy(AuditAction.POLICY_NOT_RELOADED, POLICY_NOT_RELOADED, exc)
+            raise
+        await self._note_policy(AuditAction.POLICY_RELOADED, POLICY_RELOADED)
+        return report
+
+    def _reload_files(self, paths: Sequence[Path]) -> CompositionReport:
+        """Do as ``reload`` does, in a thread of its own."""
+        try:
+            report = self._reload(paths)
+        except Exception as exc:
+            note = self._note_policy(AuditAction.POLICY_NOT_RELOADED, POLICY_NOT_RELOADED, exc)
+            PORTAL.run(note)
+            raise
+        PORTAL.run(self._note_policy(AuditAction.POLICY_RELOADED, POLICY_RELOADED))
+        return report
+
+    def _note_missing(self, error: EdictumConfigError) -> None:
+        action = AuditAction.POLICY_FILE_MISSING
+        PORTAL.run(self._note_policy(action, POLICY_FILE_MISSING, error))
+
+    async def _note_policy(
+        self, action: AuditAction, event: LogEvent, problem: Exception | None = None
+    ) -> None:
+        """Tell the log and the audit which policy is in force, and why. What the audit does not
+        take is in the log; the policy is in force all the same.
+        """
+        state = self._state
+        version, digest = state.policy.version, state.policy.digest()
+        text = f"The policy {version} is in force."
+        if problem is not None:
+            text = f"The policy {version} stays in force: {problem}"
+        log(event, "%s", text, policy_version=version, policy_digest=digest)
+        wiring, context = state.wiring, state.config.context
+        with suppress(*USER_ERRORS):
+            now = wiring.clock.now()
+            made = policy_event(context, action, now, text, wiring.environment)
+            if (written := state.handlers.record_event(made)) is not None:
+                await await_until(written, NOTE_S)
 
     def _reload(self, layers: Sequence[str | bytes | os.PathLike[str]]) -> CompositionReport:
         language = self._state.language
@@ -383,9 +447,10 @@ class Edictum(OlderGuard):
         """Reload whenever a file changes, until the Watch is stopped or the guard is closed.
 
         A file that has become invalid, or is gone, leaves the old policy in force; the error is
-        logged and handed to ``on_error``.
+        logged, recorded in the audit and handed to ``on_error``. A forked child watches as well.
         """
-        watch = Watch([Path(path) for path in paths], self._reload, interval_s, on_reload, on_error)
+        files, missing = [Path(path) for path in paths], self._note_missing
+        watch = Watch(files, self._reload_files, interval_s, on_reload, on_error, missing)
         self._watches.append(watch)
         return watch
 
@@ -416,7 +481,8 @@ class Edictum(OlderGuard):
         scoped = python.session_limits
         base = Base(python.contracts, python.hooks, limits, scoped, python.tools, kept)
         guard = cls.__new__(cls)
-        wiring = replace(states[0].wiring, local_sink=states[0].wiring.local_sink.make_empty())
+        sink = states[0].wiring.local_sink.make_empty()
+        wiring = replace(states[0].wiring, local_sink=sink, figures=Figures())
         guard._install(policy, wiring, states[0].config, base, states[0].language)
         return guard
 
@@ -673,7 +739,7 @@ class Edictum(OlderGuard):
         for warning in warnings:
             if warning not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(warning)
-                logger.warning("%s", warning)
+                log(POLICY_WARNING, "%s", warning)
 
     # --- Configuration ----------------------------------------------------------------------------
 
@@ -786,6 +852,30 @@ class Edictum(OlderGuard):
     @property
     def success_check(self) -> SuccessCheck | None:
         return self._state.config.success_check
+
+    # --- Operation --------------------------------------------------------------------------------
+
+    async def check(self, *, timeout_s: float = CHECK_TIMEOUT_S) -> Health:
+        """Ask the ledger, the sinks, the approval backend and the engines whether they can do their
+        work now, each for ``timeout_s`` at most; look at the policy and the clock.
+
+        Nothing is counted or recorded. ``result.ok`` is for a health route; ``result.parts`` say
+        what is wrong, for operators.
+        """
+        state = self._state
+        watches, clock = self._watches, self._clock_watch
+        return await check_parts(state.policy, state.wiring, watches, clock, timeout_s)
+
+    def check_sync(self, *, timeout_s: float = CHECK_TIMEOUT_S) -> Health:
+        """Do as ``check`` does, from synchronous code."""
+        return PORTAL.run(self.check(timeout_s=timeout_s))
+
+    def stats(self) -> Stats:
+        """Return what was counted since the guard was made: calls by tool, decision and outcome,
+        latencies, and what is left behind. Asks no server, so it may be called at any time.
+        """
+        state = self._state
+        return read_stats(state.policy, state.wiring)
 
     async def close(self) -> None:
         """Close sinks, ledger and engine; failures are raised together at the end."""

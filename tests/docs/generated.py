@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from fences import pages
 from meanings import MEANINGS
 
 import edictum
+from edictum._logs import LOG_EVENTS
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumError
 from edictum.outcomes import OUTCOME_KINDS, UNSET
@@ -40,6 +42,14 @@ def port_failures() -> str:
     return table(
         ("what fails", "what follows"), [(what, follows) for what, follows in PORT_FAILURES.items()]
     )
+
+
+def log_events() -> str:
+    rows = [
+        (f"`{event.code}`", logging.getLevelName(event.level), event.meaning, event.remedy)
+        for event in LOG_EVENTS.values()
+    ]
+    return table(("event", "level", "what it means", "what to do"), rows)
 
 
 def error_classes(base: type[EdictumError] = EdictumError) -> Iterator[type[EdictumError]]:
@@ -122,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "operation-limits": operation_limits,
     "outcome-fields": outcome_fields,
     "personal-data": personal_data,
+    "log-events": log_events,
     "port-failures": port_failures,
     **api_reference.TABLES,
 }

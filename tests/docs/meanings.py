@@ -59,6 +59,10 @@ MEANINGS: dict[str, dict[str, str]] = {
             "how many calls of one tool may still run in threads after their deadline before"
             " further ones are denied"
         ),
+        "require_store": (
+            "raise EdictumConfigError if the session store does not answer now; else calls are"
+            " denied until it does"
+        ),
     },
     "BundleOptions": {
         "mode": (

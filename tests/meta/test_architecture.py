@@ -28,6 +28,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = [
     {"errors", "_version", "_optional"},
     {"core", "outcomes", "success", "findings", "_audit_event"},
+    {"_logs", "stats", "health"},
     {
         "contracts",
         "sessions",
@@ -42,6 +43,7 @@ LAYERS = [
     {"runtime"},
     {
         "_dry_run",
+        "_probes",
         "compat",
         "builtins",
         "_factories",

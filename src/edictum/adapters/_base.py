@@ -28,6 +28,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
+from edictum._logs import ADAPTER_WARNING, POLICY_TOOL_MISMATCH, log
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
 from edictum.adapters._identity import (
     NO_IDENTITY,
@@ -50,7 +51,6 @@ from edictum.adapters._reply import (
     OnWarn,
     ToolReply,
     deny_broken_gate,
-    logger,
     make_reply,
     replace_text,
     tell_findings,
@@ -518,13 +518,14 @@ class Adapter(SelfTest):
         self._checked.add(name)
         with suppress(Exception):  # a model's name for a tool that there cannot be, an odd schema
             for error in self.guard._check_tool(name, parameters).errors:
-                logger.error("%s", error)
+                log(POLICY_TOOL_MISMATCH, "%s", error, tool=name)
 
     def _warn_shared_session(self) -> None:
         """Say once that calls are not told apart: a limit for each user is one for all."""
         if not self._has_warned:
             self._has_warned = True
-            logger.warning(
+            log(
+                ADAPTER_WARNING,
                 "%s: all calls share one session, %r, and so its limits. %sPass session_id=, a"
                 " value or a function of %s.",
                 type(self).__name__,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Unpack
 
+from edictum._logs import ADAPTER_RUN_STOPPED, log
 from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._claude_calls import (
     UNKNOWN_CALL,
@@ -22,7 +23,7 @@ from edictum.adapters._claude_calls import (
     make_hook_output,
 )
 from edictum.adapters._claude_user_hooks import UserHooks, find_refusal, has_deferred
-from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, logger, to_text
+from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, to_text
 from edictum.core.decide import describe
 from edictum.core.effects import ArgumentsChanged
 from edictum.core.redaction import shorten
@@ -209,7 +210,7 @@ class ClaudeGate(Adapter):
 
     def _stop_run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         call = f"{asked.get('tool_name')} ({asked['tool_use_id']})"
-        logger.error("%s: %s", call, RUN_STOPPED)
+        log(ADAPTER_RUN_STOPPED, "%s: %s", call, RUN_STOPPED, tool=asked.get("tool_name"))
         return self._stopped.stop(asked, RUN_STOPPED)
 
     async def _end_batch(self, asked: Mapping[str, Any], _: OnWarn) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from edictum._logs import CALLBACK_FAILED, log
 from edictum.adapters._canary import CANARY
-from edictum.adapters._reply import logger
 from edictum.core.decide import describe
 
 HookOutput = dict[str, Any]
@@ -70,7 +70,7 @@ async def _ask_hook(
         said = await asyncio.wait_for(waited, matcher.timeout or HOOK_TIMEOUT_S)
         return dict(said)
     except Exception as exc:
-        logger.warning("a hook of PreToolUse failed", exc_info=exc)
+        log(CALLBACK_FAILED, "a hook of PreToolUse failed", exc_info=exc)
         if matcher.on_failure != "block":
             return {}
         reason = f"A hook failed: {type(exc).__name__}: {describe(exc)}"

@@ -18,8 +18,9 @@ from importlib import import_module
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any
 
+from edictum._logs import ADAPTER_FAILED, log
 from edictum.adapters._call_ids import note_call_id
-from edictum.adapters._reply import OnWarn, logger
+from edictum.adapters._reply import OnWarn
 
 if TYPE_CHECKING:
     from edictum.adapters.crewai import CrewAIAdapter
@@ -57,7 +58,13 @@ def govern_next(context: Any, marks: list[Any]) -> bool | None:
         return None if tools or not marks else False
     except Exception:
         tool_name = getattr(context, "tool_name", None)
-        logger.exception("the tool %r could not be governed, its call is blocked", tool_name)
+        log(
+            ADAPTER_FAILED,
+            "the tool %r could not be governed, its call is blocked",
+            tool_name,
+            exc_info=True,
+            tool=tool_name,
+        )
         return False
 
 

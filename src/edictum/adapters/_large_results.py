@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edictum._logs import ARTIFACT_NOT_STORED, log
 from edictum.adapters._identity import find_outer_caller
 from edictum.core._records import record
 from edictum.core.values import SCALARS, TextChanger, dumps, to_json
@@ -21,8 +21,6 @@ from edictum.outcomes import ToolArtifactReference, ToolExecutionResult
 
 if TYPE_CHECKING:
     from edictum.harness.artifact_store import ArtifactRef, ArtifactStore
-
-logger = logging.getLogger("edictum")
 
 MAX_RESULT_CHARS = 50_000
 LONG_CHARS = 1_000  # a text in a structure that may be cut
@@ -173,7 +171,14 @@ def store_result(
     try:
         found: ArtifactRef = store.store(session_id, value, outcome.tool_name)
     except Exception:
-        logger.exception("a result of %r could not be stored; it is shortened", outcome.tool_name)
+        log(
+            ARTIFACT_NOT_STORED,
+            "a result of %r could not be stored; it is shortened",
+            outcome.tool_name,
+            exc_info=True,
+            tool=outcome.tool_name,
+            call_id=outcome.call_id,
+        )
         return None
     return ToolArtifactReference(
         outcome.call_id,

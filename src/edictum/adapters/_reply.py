@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any, assert_never
 
+from edictum._logs import ADAPTER_FAILED, CALLBACK_FAILED, log
 from edictum.adapters._large_results import NO_LIMIT, ResultLimit
 from edictum.core._records import record
 from edictum.core.decide import describe
@@ -26,7 +26,6 @@ from edictum.outcomes import (
     outcome_to_model_content,
 )
 
-logger = logging.getLogger("edictum")
 BROKEN_CALLBACK = "on_postcondition_warn raised; the result stays as it is"
 
 OnWarn = Callable[[Any, list[Finding]], Any] | None
@@ -105,7 +104,8 @@ def replace_text(error: BaseException, text: str) -> BaseException:
 
 def deny_broken_gate(name: str, exc: BaseException) -> ToolDenied:
     """Return the denial of a call for which the gate itself failed."""
-    logger.error("the gate failed for a call of %r, which is denied", name, exc_info=exc)
+    message = "the gate failed for a call of %r, which is denied"
+    log(ADAPTER_FAILED, message, name, exc_info=exc, tool=name)
     details = f"The gate failed: {describe(exc)}"
     source = "input" if isinstance(exc, EdictumInputError) else "adapter"
     return ToolDenied("", name, "policy_error", details, decision_source=source, policy_error=True)
@@ -138,7 +138,7 @@ def _ask(reply: ToolReply, on_warn: OnWarn) -> Any:
     try:
         return on_warn(shown, list(findings))
     except Exception:
-        logger.exception(BROKEN_CALLBACK)
+        log(CALLBACK_FAILED, BROKEN_CALLBACK, exc_info=True)
         return None
 
 
@@ -146,7 +146,7 @@ async def _wait(answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except Exception:
-        logger.exception(BROKEN_CALLBACK)
+        log(CALLBACK_FAILED, BROKEN_CALLBACK, exc_info=True)
         return None
 
 

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from edictum._logs import ADAPTER_WARNING, log
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
-from edictum.adapters._reply import OnWarn, logger
+from edictum.adapters._reply import OnWarn
 from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args
 from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumConfigError
@@ -116,9 +117,8 @@ class OpenAIAgentsAdapter(Adapter):
             return tool
         made, plain = into or copy.copy(tool), copy.copy(tool)
         if not hasattr(tool, "params_json_schema"):
-            logger.warning(
-                "%r is not a function tool: its calls do not pass through the guard", tool.name
-            )
+            text = "%r is not a function tool: its calls do not pass through the guard"
+            log(ADAPTER_WARNING, text, tool.name, tool=tool.name)
         elif hasattr(made.on_invoke_tool, "_invoke_tool_impl"):
             inner = made.on_invoke_tool._invoke_tool_impl
             made.on_invoke_tool._invoke_tool_impl = self._wrap_invoke(inner, tool, on_warn)

@@ -7,7 +7,6 @@ and so its order.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections import deque
@@ -18,6 +17,7 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
+from edictum._logs import AUDIT_FAILED, AUDIT_WRITES_AGAIN, log
 from edictum.audit.sinks import AuditSink, emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -27,8 +27,6 @@ from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.threads import DaemonPool
 from edictum.execution.waiting import capture_call, uncapture, wait_done
-
-logger = logging.getLogger("edictum")
 
 MAX_WAITING = 10_000  # events for one sink that hangs
 WRITER_THREADS = DaemonPool("edictum-audit")
@@ -108,6 +106,7 @@ class SinkPort:
         self._writer = Writer() if can_block(sink) else None
         self.emit = self._call_emit if self._writer is None else self._emit_in_thread
         self.failures = 0  # since it last took an event
+        self.problem = ""  # why it did not take the newest one
         self._lock = threading.Lock()
         protect(self)
 
@@ -141,23 +140,28 @@ class SinkPort:
     def note_failure(self, exc: BaseException) -> None:
         with self._lock:
             self.failures += 1
+            self.problem = describe(exc)
             is_first = self.failures == 1
         if is_first:
-            logger.error(
+            log(
+                AUDIT_FAILED,
                 "audit sink %s failed; %s until it can be written again: %s",
                 self.name,
                 "calls are denied" if self.is_required else "its events are lost",
-                describe(exc),
+                self.problem,
+                sink=self.name,
             )
 
     def note_success(self) -> None:
         with self._lock:
-            failures, self.failures = self.failures, 0
+            failures, self.failures, self.problem = self.failures, 0, ""
         if failures:
-            logger.warning(
+            log(
+                AUDIT_WRITES_AGAIN,
                 "audit sink %s can be written again; it had failed for %d events.",
                 self.name,
                 failures,
+                sink=self.name,
             )
 
 

@@ -8,7 +8,9 @@ has been moved meanwhile finds that out by the same look.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,6 +92,12 @@ class FileAuditSink:
                 self._open()
             except OSError as exc:
                 raise self._unwritable(exc) from exc
+
+    def check(self) -> None:
+        """Raise if the file cannot be opened, or its disk has no room."""
+        self.open()
+        if not shutil.disk_usage(self.path.parent).free:
+            raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def _unwritable(self, exc: OSError) -> BackendError:
         self._close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
@@ -35,7 +35,6 @@ from edictum.cli._mcp_wire import (
     parse_json,
 )
 
-logger = logging.getLogger("edictum")
 Headers = list[tuple[bytes, bytes]]
 # Headers that belong to one connection, and those that no longer hold for what we pass on.
 DROPPED_HEADERS = {
@@ -106,7 +105,7 @@ class Gateway:
                 got = await held.enter_async_context(self._open_stream(scope, written))
             except Exception as exc:
                 kind = type(exc).__name__
-                logger.warning("a message could not be passed on to the server: %s", kind)
+                log(MCP_DROPPED, "a message could not be passed on to the server: %s", kind)
                 message_id = parsed["id"] if is_request(parsed) else None
                 error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
                 await response.respond(502, JSON_TYPE, json.dumps(error).encode())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, BinaryIO
 
+from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import CANCELLED, Relay
@@ -24,7 +24,6 @@ from edictum.cli._mcp_wire import (
     normalize_id,
 )
 
-logger = logging.getLogger("edictum")
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
 KEEP_ALIVE_S = 3.0  # less than servers allow, or one of both would close it under a call
@@ -90,7 +89,7 @@ class ServerUrl:
             await self._post(message)
         except Exception as exc:
             what, kind = message.get("method", "an answer"), type(exc).__name__
-            logger.warning("the server did not take a message (%s): %s: %s", what, kind, exc)
+            log(MCP_DROPPED, "the server did not take a message (%s): %s: %s", what, kind, exc)
 
     async def _send_request(self, message: MCPMessage) -> None:
         """Send a request. If the server gives no answer, the answer is an error."""
@@ -135,7 +134,7 @@ class ServerUrl:
                             await self._deliver(said)
         except Exception as exc:
             kind = type(exc).__name__
-            logger.warning("the stream of the server's own messages broke off: %s", kind)
+            log(MCP_DROPPED, "the stream of the server's own messages broke off: %s", kind)
 
     async def stop(self) -> None:
         for task in list(self._posts.values()):

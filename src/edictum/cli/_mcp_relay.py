@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from edictum._logs import MCP_DROPPED, MCP_STOPPED, log
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import Forward, MCPAdapter, MCPMessage
 from edictum.cli._mcp_wire import (
@@ -28,7 +28,6 @@ from edictum.cli._mcp_wire import (
     normalize_id,
 )
 
-logger = logging.getLogger("edictum")
 SendMessage = Callable[[MCPMessage], Awaitable[None]]
 CANCELLED = "notifications/cancelled"
 UNWRITABLE = "The server's answer cannot be passed on."
@@ -42,7 +41,7 @@ async def answer_call(
     try:
         return await adapter.answer(request, forward, client=client)
     except Exception as exc:
-        logger.error("a call could not be answered: %s", type(exc).__name__)
+        log(MCP_STOPPED, "a call could not be answered: %s", type(exc).__name__)
         reason = "The answer to this call could not be made."
         return make_error_response(request["id"], reason, INTERNAL_ERROR)
 
@@ -67,7 +66,7 @@ class Relay:
                 raise  # one of both sides is gone
             except Exception as exc:
                 kind = type(exc).__name__
-                logger.warning("a message of the client could not be passed on: %s", kind)
+                log(MCP_DROPPED, "a message of the client could not be passed on: %s", kind)
                 if is_request(message):
                     self._open.pop(normalize_id(message["id"]), None)
                     reason = "This message could not be passed on."
@@ -86,7 +85,9 @@ class Relay:
             elif waiting is None and key in self._open:
                 await self._pass_to_client({**message, "id": self._open.pop(key)})
             elif waiting is None:
-                logger.warning("an answer of the server was dropped: no open request waits for it")
+                log(
+                    MCP_DROPPED, "an answer of the server was dropped: no open request waits for it"
+                )
 
     async def fail_all(self, reason: str) -> None:
         """Answer everything that waits for the server with an error: it has gone."""
@@ -114,7 +115,7 @@ class Relay:
             await self._to_client(failure)
         elif is_call(message) and "id" not in message:
             # It wants no answer, and could be neither counted nor redacted.
-            logger.warning("a tools/call without an id was dropped")
+            log(MCP_DROPPED, "a tools/call without an id was dropped")
         elif is_request(message) and any(
             normalize_id(message["id"]) in held for held in (self._calls, self._asked, self._open)
         ):
@@ -167,7 +168,11 @@ class Relay:
         try:
             await self._to_client(message)
         except (RecursionError, ValueError, TypeError) as exc:
-            logger.warning("a message of the server could not be passed on: %s", type(exc).__name__)
+            log(
+                MCP_DROPPED,
+                "a message of the server could not be passed on: %s",
+                type(exc).__name__,
+            )
             if is_answer(message):
                 failure = make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
                 await self._to_client(failure)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, BinaryIO
 
+from edictum._logs import MCP_DROPPED, MCP_STOPPED, log
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_wire import PARSE_ERROR, find_unread_id, make_error_response, parse_json
 from edictum.errors import EdictumConfigError
 
-logger = logging.getLogger("edictum")
 LONGEST_LINE = 1 << 30
 STOP_TIMEOUT_S = 5.0
 NOT_JSON = "This is not JSON, or too deep or too large to be read."
@@ -93,7 +92,7 @@ class ServerProcess:
                 yield parse_json(line.decode("utf-8-sig", "replace"))
             except ValueError:  # what the line says is not logged: it was not judged
                 size = len(line)
-                logger.warning("the server wrote a line of %d bytes that is not valid JSON", size)
+                log(MCP_DROPPED, "the server wrote a line of %d bytes that is not valid JSON", size)
                 if (unread := find_unread_id(line)) is not None:
                     yield make_error_response(unread, "The server's answer cannot be read.")
 
@@ -145,7 +144,7 @@ async def relay_until_end(
         said = "".join(f", {type(exc).__name__}: {exc}" for exc in errors if exc is not None)
         ended = "the server has ended or cannot be reached"
         exit_code = "" if code is None else f" (its exit code is {code})"
-        logger.error("stopped, because %s%s%s", ended, exit_code, said)
+        log(MCP_STOPPED, "stopped, because %s%s%s", ended, exit_code, said)
     for task in (up, down):
         task.cancel()
     await asyncio.gather(up, down, return_exceptions=True)

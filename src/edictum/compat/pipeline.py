@@ -6,11 +6,11 @@ pass the same limit, a ticket holds its place.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edictum._dry_run import Judged
+from edictum._logs import CALLBACK_FAILED, log
 from edictum.core.call import ToolCall
 from edictum.core.decide import as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -19,8 +19,6 @@ from edictum.execution.body import needs_await
 if TYPE_CHECKING:
     from edictum.guard import Edictum
     from edictum.sessions.session import Session
-
-logger = logging.getLogger("edictum")
 
 
 @dataclass
@@ -133,4 +131,4 @@ async def _notify(name: str, callback: Any, *args: Any) -> None:
     except USER_ERRORS as exc:
         answer = Failed(exc)
     if isinstance(answer, Failed):
-        logger.error("after-hook %s failed: %s", name, describe(answer.error))
+        log(CALLBACK_FAILED, "after-hook %s failed: %s", name, describe(answer.error))

@@ -253,8 +253,9 @@ SESSION_SETTINGS = Record(
         "lease": Field(Duration()),
         "ttl": Field(Duration(or_none=True)),
         "on_store_error": Field(words(DENY)),  # nothing else would be safe
+        "require_store": Field(Boolean()),
     },
-    any_of=(("store", "lease", "ttl", "on_store_error"),),
+    any_of=(("store", "lease", "ttl", "on_store_error", "require_store"),),
 )
 OTEL_SETTINGS = Record(
     {

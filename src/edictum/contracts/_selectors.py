@@ -7,7 +7,6 @@ list: a condition holds when it holds for one.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from math import isfinite
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from edictum._logs import POLICY_WARNING, log
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall, lookups_of
 from edictum.core.parameters import declare, fill_argument, is_default_unknown
@@ -37,7 +37,6 @@ _SEGMENT = re.compile(
 _ROOT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _LISTS = (list, tuple, set, frozenset)
 
-logger = logging.getLogger("edictum")
 MAX_WARNED = 1_000  # tools and arguments that are warned about in a process
 _WARNED: set[tuple[str, str]] = set()
 
@@ -505,7 +504,8 @@ def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[
     if selector.strict:
         raise UnknownArgument(refuse_unknown_argument(call, selector.text))
     if note_warning(call.tool_name, selector):
-        logger.warning(
+        log(
+            POLICY_WARNING,
             "%s: a contract reads %s, which a call left out, and its default is not known. State"
             " the default in the tool's signature or schema, or refuse such calls with"
             " 'missing_args: deny'.",

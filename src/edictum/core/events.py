@@ -246,6 +246,21 @@ def denied(context: Context, call: ToolCall, decision: Decision, counters: Count
     return Entry(context, CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
+def policy_event(
+    context: Context, action: AuditAction, at: float, reason: str, environment: str
+) -> AuditEvent:
+    """Return an event about the policy in force, which is not that of a call."""
+    return AuditEvent(
+        timestamp=datetime.fromtimestamp(at, UTC),
+        action=action,
+        reason=context.redaction.redact_text(reason),
+        environment=environment,
+        mode=context.mode,
+        policy_version=context.policy_version,
+        policy_digest=context.policy_digest,
+    )
+
+
 # --- The line -------------------------------------------------------------------------------------
 
 

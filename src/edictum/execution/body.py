@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -17,6 +16,7 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
+from edictum._logs import EXECUTION_NOT_STARTED, log
 from edictum.core._records import record
 from edictum.core.decide import describe, type_and_text
 from edictum.core.decision import Failed
@@ -27,7 +27,6 @@ from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL, AbandonedByTool, AbandonedCalls
 from edictum.execution.waiting import capture_call, run_in_thread, run_until
 
-logger = logging.getLogger("edictum")
 # Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
 NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
 
@@ -196,13 +195,15 @@ def _engine(effect: RunTool) -> Engine:
 def _log_unstarted(effect: RunTool, ran: Ran) -> Ran:
     """Log a call that its engine could not start: the model is not told why."""
     if ran.not_started and ran.error is not None and not ran.cancelled:
-        logger.error("tool %r was not started: %s", effect.call.tool_name, describe(ran.error))
+        tool, why = effect.call.tool_name, describe(ran.error)
+        log(EXECUTION_NOT_STARTED, "tool %r was not started: %s", tool, why, tool=tool)
     return ran
 
 
 def _end_by_engine(effect: RunTool, exc: Exception) -> Ran:
     """Return the end of a body whose engine raised, and so may have begun it."""
-    logger.error("the engine of tool %r raised", effect.call.tool_name, exc_info=exc)
+    tool = effect.call.tool_name
+    log(EXECUTION_NOT_STARTED, "the engine of tool %r raised", tool, exc_info=exc, tool=tool)
     lost = Lost(f"The engine raised {type_and_text(exc)}")
     lost.__cause__ = exc
     return Ran(None, lost, lost=f"The engine raised {type(exc).__name__}.")

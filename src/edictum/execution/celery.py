@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import threading
 import uuid
@@ -34,10 +33,11 @@ from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
 from kombu.utils import json
 
+from edictum._logs import EXECUTION_UNREADABLE, log
 from edictum.core.decide import describe, type_and_text
 from edictum.core.effects import Ran, RunTool
 from edictum.core.freeze import thaw_args
-from edictum.errors import EdictumConfigError
+from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError
 from edictum.execution.forks import call_in_child
@@ -63,8 +63,6 @@ MAINTAIN_EVERY_S = 0.2  # how often a worker checks whether one of its processes
 _dumps: Callable[[Any], str] = json.dumps
 _loads: Callable[[str | bytes], Any] = json.loads
 _HELPERS = DaemonPool("edictum-celery")  # Celery's client blocks
-logger = logging.getLogger("edictum")
-
 
 # --- The worker's side ----------------------------------------------------------------------------
 
@@ -284,6 +282,12 @@ class CeleryEngine:
     def run_sync(self, effect: RunTool) -> Ran:
         return run_engine_sync(self.run, effect)
 
+    def check(self, wait_s: float = 1.0) -> None:
+        """Raise if the broker does not answer, or no worker that takes remote control."""
+        self.results.ping()
+        if not self.app.control.ping(timeout=wait_s):
+            raise BackendError(f"No Celery worker answers within {wait_s:g} s.")
+
     def close(self) -> None:
         """Stop listening. Calls that are under way end at their deadlines."""
         self._closed.set()
@@ -329,7 +333,12 @@ class CeleryEngine:
             if not self._has_warned:
                 self._has_warned = True
                 what = "A message among the answers of Celery workers"
-                logger.warning("%s cannot be read and is skipped: %s", what, type_and_text(exc))
+                log(
+                    EXECUTION_UNREADABLE,
+                    "%s cannot be read and is skipped: %s",
+                    what,
+                    type_and_text(exc),
+                )
             return
         with self._lock:
             waiting = self._waiting.pop(reply["call"], None)

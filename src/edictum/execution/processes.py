@@ -102,6 +102,10 @@ class ProcessPool:
             if future.set_running_or_notify_cancel():
                 future.set_exception(NotStarted(_CLOSED))
 
+    def count_workers(self) -> int:
+        """Return how many workers there are, busy and idle."""
+        return len(self._workers)
+
     def warm(self, count: int = 1) -> None:
         """Start workers ahead of the first calls."""
         for _ in range(count):

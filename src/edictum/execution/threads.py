@@ -83,7 +83,12 @@ class AbandonedByTool:
 
     def count(self) -> int:
         """Return how many calls of all tools are left behind."""
-        return sum(calls.count for calls in list(self._by_tool.values()))
+        return sum(self.by_tool().values())
+
+    def by_tool(self) -> dict[str, int]:
+        """Return the tools of which calls are left behind, and how many."""
+        known = list(self._by_tool.items())
+        return {tool: calls.count for tool, calls in known if calls.count}
 
 
 class DaemonPool:

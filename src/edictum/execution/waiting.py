@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -27,12 +26,11 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Protocol
 
+from edictum._logs import EXECUTION_LATE, LEDGER_NOT_RELEASED, log
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.execution.failures import Unfinished
 from edictum.execution.threads import POOL, AbandonedCalls, DaemonPool
-
-logger = logging.getLogger("edictum")
 
 STOP_GRACE_S = 0.1  # for an awaitable that was cancelled to clean up
 FINISH_LATER_S = 30.0  # for a request whose caller has stopped waiting
@@ -302,7 +300,7 @@ def _report_late(stop: asyncio.TimerHandle, late: Late, future: asyncio.Future[A
     try:
         rest = late(result)
     except Exception:
-        logger.exception("handling a late answer failed")
+        log(EXECUTION_LATE, "handling a late answer failed", exc_info=True)
         return
     if isawaitable(rest):
         finish_later(_to_future(rest), _log_failed_release)
@@ -310,8 +308,10 @@ def _report_late(stop: asyncio.TimerHandle, late: Late, future: asyncio.Future[A
 
 def _log_failed_release(result: Any) -> None:
     if type(result) is Failed:
-        logger.error(
-            "a slot that was granted late could not be given back: %s", describe(result.error)
+        log(
+            LEDGER_NOT_RELEASED,
+            "a slot that was granted late could not be given back: %s",
+            describe(result.error),
         )
 
 

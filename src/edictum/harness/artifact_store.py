@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 import secrets
@@ -28,6 +27,7 @@ from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
 from typing import Any
 
+from edictum._logs import ARTIFACT_AWAY, ARTIFACT_DAMAGED, log
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
 from edictum.errors import EdictumError, EdictumInputError
@@ -40,8 +40,6 @@ from edictum.harness.artifact_backends import (
     CountingBackend,
     open_backend,
 )
-
-logger = logging.getLogger("edictum")
 
 DEFAULT_TTL_S = 3_600.0
 MAX_SESSION_BYTES = 64 << 20
@@ -162,7 +160,7 @@ class ArtifactStore:
             else:
                 self.cleanup_expired()
         except ArtifactError as exc:
-            logger.warning("the artifact store cannot be used yet: %s", exc)
+            log(ARTIFACT_AWAY, "the artifact store cannot be used yet: %s", exc)
 
     def retrieve(self, artifact_id: str, session_id: str | None = None) -> str | None:
         """Return the whole text; None if it is unknown, expired, or of another session."""
@@ -242,7 +240,8 @@ class ArtifactStore:
             return _parse_ref(json.loads(header)), content
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
             why = shorten(str(exc), 200)
-            logger.warning("the artifact %s is damaged and treated as missing: %s", key, why)
+            message = "the artifact %s is damaged and treated as missing: %s"
+            log(ARTIFACT_DAMAGED, message, key, why, artifact=key)
             return None
 
 

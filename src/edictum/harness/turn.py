@@ -10,7 +10,6 @@ the answer it can give; the reserve of the budget is kept for that.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
 from edictum._callers import FromContext
+from edictum._logs import CALLBACK_FAILED, TURN_BUDGET, log
 from edictum.core.call import check_session_id
 from edictum.core.decision import Failed
 from edictum.core.redaction import shorten
@@ -46,8 +46,6 @@ from edictum.harness.tool_spec import ToolSpec
 from edictum.harness.turn_budget import TurnBudget, pluralize
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome, outcome_blocks_tool
-
-logger = logging.getLogger("edictum")
 
 Stop = Literal["answered", "steps", "tool_calls", "deadline", "model_error"]
 WARN_AT = (0.95, 0.8, 0.5)
@@ -326,7 +324,7 @@ class _TurnLoop:
             self.outcomes.append(outcome)
         if len(calls) < asked:
             left_out = f"{asked - len(calls)} of {asked} calls in one reply were left out"
-            logger.warning("%s: the budget of the turn has no room for them.", left_out)
+            log(TURN_BUDGET, "%s: the budget of the turn has no room for them.", left_out)
             self._tell_model(f"{left_out}: the budget of this turn has no room for them.")
         self._add_notes(calls, outcomes.values())
 
@@ -362,8 +360,14 @@ class _TurnLoop:
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
-            logger.error(
-                "on_outcome failed for the call %s of %s", call.id, call.name, exc_info=error
+            log(
+                CALLBACK_FAILED,
+                "on_outcome failed for the call %s of %s",
+                call.id,
+                call.name,
+                exc_info=error,
+                tool=call.name,
+                call_id=call.id,
             )
 
     def _add_notes(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:

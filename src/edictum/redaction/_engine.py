@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 
+from edictum._logs import REDACTION_ENGINE, log
 from edictum.core.secret_scan import Finder, Heads, WordFinder
-
-logger = logging.getLogger("edictum")
 
 
 def make_finder(heads: Heads) -> Finder:
@@ -22,7 +20,8 @@ def make_finder(heads: Heads) -> Finder:
 
 @lru_cache(maxsize=1)
 def _say_that_it_is_missing() -> None:
-    logger.info(
+    log(
+        REDACTION_ENGINE,
         "google-re2 is not installed: secrets are searched for with Python's own means, which takes"
-        " longer in long texts. Install it with: pip install 'edictum[yaml]'"
+        " longer in long texts. Install it with: pip install 'edictum[yaml]'",
     )

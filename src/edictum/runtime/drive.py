@@ -9,12 +9,13 @@ RunTool and lets its host run the tool.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any, TypeAlias, final
 
+from edictum._logs import CALLBACK_FAILED, log
 from edictum.core._records import record
 from edictum.core.config import Flow
 from edictum.core.decision import USER_ERRORS, Failed
@@ -37,8 +38,6 @@ from edictum.execution.waiting import await_or_finish_later, await_until, close,
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.renewal import CallLeases
-
-logger = logging.getLogger("edictum")
 
 LINGER_S = 0.5  # for an event to be written when its caller was cancelled; then it goes on alone
 ANSWERS = NOT_AWAITABLE | {Grant, Counters}  # answers that certainly need no awaiting
@@ -199,7 +198,7 @@ class CallDriver:
 
 def _failed(effect: Effect, exc: BaseException) -> Failed:
     if isinstance(effect, Notify):
-        logger.error("%s raised; the call goes on", effect.what, exc_info=exc)
+        log(CALLBACK_FAILED, "%s raised; the call goes on", effect.what, exc_info=exc)
     return Failed(exc)
 
 
@@ -267,6 +266,14 @@ async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutco
 
 
 async def _await_answer(driver: CallDriver, wait: Wait) -> Any:
+    started = perf_counter()
+    try:
+        return await _take_answer(driver, wait)
+    finally:
+        driver.handlers.figures.count_wait(wait.effect, perf_counter() - started)
+
+
+async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
     on_cancel, timeout_s = wait.effect.wait.on_cancel, wait.timeout_s
     try:
         if on_cancel != "stop":
@@ -331,6 +338,7 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
         else:
             late = partial(driver.handlers.take_late_answer, wait.effect)
             awaitable = await_or_finish_later(awaitable, wait.timeout_s, late=late)
+    started = perf_counter()
     try:
         return PORTAL.run(awaitable)
     except (*USER_ERRORS, asyncio.CancelledError) as exc:
@@ -340,3 +348,5 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
     except BaseException as exc:
         driver.interrupt(exc)
         return Failed(exc)
+    finally:
+        driver.handlers.figures.count_wait(wait.effect, perf_counter() - started)

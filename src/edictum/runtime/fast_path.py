@@ -40,6 +40,7 @@ from edictum.core.policy import Plan
 from edictum.execution.body import Running, start_inline
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
+from edictum.runtime.figures import EXECUTED, FAILED, Figures, ToolTally
 from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
 from edictum.success import error_key
@@ -72,12 +73,13 @@ class FastPath:
         self._now = handlers.wiring.clock.now
         self._append = handlers.wiring.local_sink.append
         self._append_last = handlers.wiring.local_sink.take
+        self._figures = handlers.figures
 
     def govern(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
     ) -> ToolOutcome | Suspended | None:
         """Govern a call as far as it needs no waiting. None: nothing was done."""
-        template = plan.memo.get(MEMO) or _prepare(plan)
+        template, tally = plan.memo.get(MEMO) or _prepare(plan, self._figures)
         if template is NEVER or run.timeout_s is not None or run.run_in != "inline":
             return None
         if self._resolves and not run.identified:
@@ -95,7 +97,7 @@ class FastPath:
             answers = plan.ask_before(call)
             reserved = None
             if answers:
-                refused = self._refuse(run, plan, template, answers)
+                refused = self._refuse(run, plan, template, tally, answers)
                 if refused is not None:
                     return refused
             elif not charges.problem:
@@ -111,9 +113,11 @@ class FastPath:
                 except USER_ERRORS as exc:
                     return self._refuse_unrecorded(run, plan, counted, Failed(exc))
                 self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
+                if not call.call_index & 63:  # SAMPLED
+                    self._figures.add_sample(now - call.started_at)
                 started = True
                 ended = start_inline(run)
-                outcome = self._conclude(run, plan, failure_flag, template, ended)
+                outcome = self._conclude(run, plan, failure_flag, template, tally, ended)
                 if outcome is not None:
                     return outcome
                 driver = self._driver_at_tool(run, plan, failure_flag, counted)
@@ -128,7 +132,12 @@ class FastPath:
         return suspend_or_end(driver, step)
 
     def _refuse(
-        self, run: RunTool, plan: Plan, template: ReservationTemplate, answers: RawAnswers
+        self,
+        run: RunTool,
+        plan: Plan,
+        template: ReservationTemplate,
+        tally: ToolTally,
+        answers: RawAnswers,
     ) -> ToolOutcome | Suspended | None:
         """Refuse a call to which contracts object. None: the lifecycle decides about it."""
         config, call = self._config, run.call
@@ -151,6 +160,8 @@ class FastPath:
             driver = self._driver(run, plan, None, _admitted(admission))
             return suspend_or_end(driver, driver.advance())
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
+        self._figures.gate.add(now - call.started_at)
+        tally.add((decision.effect, decision.source, "denied"))
         return make_denied_outcome(call, decision, context)
 
     def _conclude(
@@ -159,6 +170,7 @@ class FastPath:
         plan: Plan,
         failure_flag: FailureFlag | None,
         template: ReservationTemplate,
+        tally: ToolTally,
         ran: Ran | Running,
     ) -> ToolOutcome | None:
         """Commit and record how a call ended. None: it is still to be concluded."""
@@ -185,6 +197,10 @@ class FastPath:
         counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
             return None
+        if closing[3] or not verdict.success:  # the milliseconds
+            tally.add(EXECUTED if verdict.success else FAILED, closing[3])
+        else:
+            tally.executed_at_once += 1
         try:
             now = self._now()
         except USER_ERRORS as exc:
@@ -221,12 +237,14 @@ class FastPath:
         return CallDriver(flow, self._handlers)
 
 
-def _prepare(plan: Plan) -> Any:
-    """Work out what calls of a tool reserve, once per plan; NEVER for tools with other gates."""
+def _prepare(plan: Plan, figures: Figures) -> Any:
+    """Work out what calls of a tool reserve, once per plan, and where they are counted for
+    ``stats``. The template is NEVER for tools with other gates.
+    """
     template = None
     if not plan.hooks_before and not plan.session and not plan.rules:
         template = reservation_template(plan.tools, plan.limits)
-    plan.memo[MEMO] = template or NEVER
+    plan.memo[MEMO] = (template or NEVER, figures.tallies[plan.tool])
     return plan.memo[MEMO]
 
 

@@ -8,16 +8,19 @@ documentation prints.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any
 
+from edictum._audit_event import AuditEvent
+from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.port import takes_raw_args
 from edictum.audit._ports import PORTS, SinkPort
 from edictum.audit.sinks import WRITTEN
+from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import (
@@ -39,10 +42,9 @@ from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement, release_of
 from edictum.errors import BackendError
 from edictum.execution.waiting import call_until, close, wait_done
+from edictum.runtime.figures import Figures
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
-
-logger = logging.getLogger("edictum")
 
 PORT_FAILURES: dict[str, str] = {
     "ledger, before the tool": "The call is denied (`policy_error`); the tool does not run.",
@@ -95,6 +97,7 @@ class EffectHandlers:
         "_shows_secrets",
         "_sinks",
         "by_kind",
+        "figures",
         "in_turn",
         "renewals",
         "wiring",
@@ -102,6 +105,7 @@ class EffectHandlers:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
+        self.figures = wiring.figures
         self._now = wiring.clock.now
         self._local = wiring.local_sink
         self._sinks = [PORTS.find(sink) for sink in wiring.sinks]
@@ -113,7 +117,7 @@ class EffectHandlers:
             Reservation: ledger.reserve,
             Settlement: ledger.settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
-            Entry: self._record if self._sinks else _local_recorder(wiring),
+            Entry: self._record_and_count if self._sinks else _local_recorder(wiring),
             Await: lambda effect: effect.awaitable,
             CallUserCode: lambda effect: call_until(effect.function, effect.args, None),
             AwaitDuplicate: lambda effect: _outcome_of(effect.outcome, effect.timeout_s),
@@ -131,12 +135,30 @@ class EffectHandlers:
             Notify: lambda effect, timeout_s: call_until(effect.callback, effect.args, timeout_s),
         }
 
+    def _record_and_count(self, entry: Entry) -> Awaitable[None] | None:
+        started, figures = perf_counter(), self.figures
+        try:
+            emitted = self._record(entry)
+        finally:
+            figures.count_entry(entry)
+        if emitted is None:  # else the driver waits for it
+            figures.audit.add(perf_counter() - started)
+        return emitted
+
     def _record(self, entry: Entry) -> Awaitable[None] | None:
-        """Try every sink, then raise what failed together, but for sinks that are not required."""
         entry.at = self._now()
         self._local.take(entry)
         if entry.policy_error:
             _log_policy_error(entry)
+        return self._emit(entry)
+
+    def record_event(self, event: AuditEvent) -> Awaitable[None] | None:
+        """Record an event that is not that of a call."""
+        self._local.take(event)
+        return self._emit(event)
+
+    def _emit(self, entry: Entry | AuditEvent) -> Awaitable[None] | None:
+        """Try every sink, then raise what failed together, but for sinks that are not required."""
         failures: list[tuple[SinkPort, BaseException]] = []
         waiting: deque[tuple[SinkPort, Awaitable[None]]] = deque()
         for sink in self._sinks:
@@ -150,9 +172,9 @@ class EffectHandlers:
                 elif sink.failures:
                     sink.note_success()
         if waiting:
-            return _Emission(failures, waiting)
+            return _Emission(failures, waiting, self.figures)
         if failures:
-            _raise_required(failures)
+            _raise_required(failures, self.figures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -191,7 +213,7 @@ class EffectHandlers:
         """
         if type(result) is Failed:
             what, why = type(sent).__name__, describe(result.error)
-            logger.error("%s was not answered in time, and then failed: %s", what, why)
+            log(LEDGER_LATE, "%s was not answered in time, and then failed: %s", what, why)
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(release_of(sent))
         return None
@@ -229,11 +251,14 @@ def _local_recorder(wiring: Wiring) -> Handler:
     """Return the handler for when the in-memory sink is the only one: two calls per governed call,
     so it is kept flat.
     """
-    now, take = wiring.clock.now, wiring.local_sink.take
+    now, take, count = wiring.clock.now, wiring.local_sink.take, wiring.figures.count_entry
 
     def record(entry: Entry) -> None:
-        entry.at = now()
-        take(entry)
+        try:
+            entry.at = now()
+            take(entry)
+        finally:
+            count(entry)
         if entry.policy_error:
             _log_policy_error(entry)
 
@@ -247,7 +272,8 @@ def _log_policy_error(entry: Entry) -> None:
     # that of a postcondition was said by its warning, that of the audit when its sink began to fail
     if reason is None or event.decision_source == "audit":
         return
-    logger.error(
+    log(
+        POLICY_ERROR,
         "policy error: %s of the tool %r (call %s): %s %s: %s",
         event.action,
         event.tool_name,
@@ -255,20 +281,27 @@ def _log_policy_error(entry: Entry) -> None:
         event.decision_source or event.success_source,
         event.decision_name or "",
         reason,
+        **name_call(entry.call),
     )
+
+
+def name_call(call: ToolCall) -> dict[str, Any]:
+    """Return the fields by which a log record names a call."""
+    return {"tool": call.tool_name, "call_id": call.call_id, "session_id": call.run_id}
 
 
 class _Emission:
     """An event on its way to sinks that are awaited. One that fails does not stop the others."""
 
-    __slots__ = ("failures", "waiting")
+    __slots__ = ("failures", "figures", "waiting")
 
     def __init__(
         self,
         failures: list[tuple[SinkPort, BaseException]],
         waiting: deque[tuple[SinkPort, Awaitable[None]]],
+        figures: Figures,
     ) -> None:
-        self.failures, self.waiting = failures, waiting
+        self.failures, self.waiting, self.figures = failures, waiting, figures
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._await_all().__await__()
@@ -286,15 +319,16 @@ class _Emission:
                         sink.note_success()
         finally:
             self.close()
-        _raise_required(self.failures)
+        _raise_required(self.failures, self.figures)
 
     def close(self) -> None:
         while self.waiting:
             close(self.waiting.popleft()[1])
 
 
-def _raise_required(failures: list[tuple[SinkPort, BaseException]]) -> None:
+def _raise_required(failures: list[tuple[SinkPort, BaseException]], figures: Figures) -> None:
     for sink, exc in failures:
+        figures.count_audit_failure()
         sink.note_failure(exc)
     required = [(sink, exc) for sink, exc in failures if sink.is_required]
     if required:

@@ -8,12 +8,12 @@ way. A call that ends within a third of its lease is never renewed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 import weakref
 from typing import Any
 
+from edictum._logs import LEDGER_LEASE, log
 from edictum.core._records import replace
 from edictum.core.decide import describe
 from edictum.core.effects import Effect
@@ -23,8 +23,6 @@ from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import start_thread
-
-logger = logging.getLogger("edictum")
 
 
 class Held:
@@ -69,7 +67,7 @@ class Renewals:
         try:
             start_thread(thread)
         except NotStarted as exc:
-            logger.warning("The leases of running calls are not renewed: %s", describe(exc))
+            log(LEDGER_LEASE, "The leases of running calls are not renewed: %s", describe(exc))
             return None
         return thread
 
@@ -98,17 +96,26 @@ class Renewals:
             if needs_await(renewed):
                 renewed = await renewed
         except Exception as exc:
-            logger.warning("The lease of a running call could not be renewed: %s", describe(exc))
+            log(
+                LEDGER_LEASE,
+                "The lease of a running call could not be renewed: %s",
+                describe(exc),
+                session_id=held.session_id,
+                call_key=held.key,
+            )
             return
         if renewed is False:
             with self._lock:
                 still = held in self._held
                 self._held.discard(held)
             if still and not held.settling:
-                logger.warning(
+                log(
+                    LEDGER_LEASE,
                     "The lease of call %s ran out while it was running; it is counted when it"
                     " ends.",
                     held.key,
+                    session_id=held.session_id,
+                    call_key=held.key,
                 )
 
 

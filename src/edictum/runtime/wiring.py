@@ -13,6 +13,7 @@ from edictum.core.call import Principal
 from edictum.core.effects import Engine, RunIn
 from edictum.execution.threads import AbandonedByTool
 from edictum.runtime.clock import Clock
+from edictum.runtime.figures import Figures
 from edictum.sessions.ledger import Ledger
 
 
@@ -29,3 +30,4 @@ class Wiring:
     environment: str = "production"
     principal: Principal | None = None
     abandoned: AbandonedByTool = field(default_factory=AbandonedByTool)
+    figures: Figures = field(default_factory=Figures)

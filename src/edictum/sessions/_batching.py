@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import logging
 import threading
 import weakref
 from collections import deque
@@ -24,6 +23,14 @@ from collections.abc import AsyncGenerator, Callable, Collection, Generator, Ite
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
+from edictum._logs import (
+    LEDGER_ANSWERS,
+    LEDGER_LOOP_CLOSED,
+    LEDGER_NOT_COUNTED,
+    LEDGER_SENDING_FAILED,
+    LEDGER_UNAVAILABLE,
+    log,
+)
 from edictum.core._records import record
 from edictum.core.decide import describe
 from edictum.core.limits import Grant, Reservation, release_of
@@ -31,8 +38,6 @@ from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import serves_threads
 from edictum.execution.waiting import start_in_background
-
-logger = logging.getLogger("edictum")
 
 DEFAULT_WAIT_S = 2.0
 MAX_BATCH = 256
@@ -220,6 +225,10 @@ def _release(pool: SenderPool, step: Reservation) -> Operation:
     return Operation(pool, "settle", release_of(step))
 
 
+def _as_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 class BatchSender:
     """Sends operations from one event loop. Any thread may call ``send``."""
 
@@ -248,6 +257,12 @@ class BatchSender:
         else:
             self.loop.call_soon_threadsafe(self._start)
 
+    def count_settlements(self) -> int:
+        """Return how many settlements have no answer yet."""
+        with self._lock:
+            ops = [*self._under_way, *self._inbox]
+        return sum(op.is_kept and op.answer is NO_ANSWER for op in ops)
+
     def remove(self, op: Operation) -> bool:
         """Take back an operation; return False when it is on its way already."""
         with self._lock:
@@ -268,7 +283,12 @@ class BatchSender:
         self._task = None
         if task.cancelled() or task.exception() is not None:
             if not task.cancelled():
-                logger.error("Sending to a session store failed.", exc_info=task.exception())
+                log(
+                    LEDGER_SENDING_FAILED,
+                    "Sending to a session store failed.",
+                    exc_info=task.exception(),
+                    store=self._pool.name,
+                )
             self._leave_behind(())
             with self._lock:
                 self._is_awake = bool(self._inbox)
@@ -359,9 +379,9 @@ class BatchSender:
 
     def _report_lost(self, ops: Iterable[Operation]) -> None:
         if lost := sum(op.is_kept for op in ops):
-            logger.error(
-                "The session store %s was closed with %d calls not counted.", self._pool.name, lost
-            )
+            message = "The session store %s was closed with %d calls not counted."
+            name = self._pool.name
+            log(LEDGER_NOT_COUNTED, message, name, lost, store=name, calls=lost)
 
     def _leave_behind(self, waiting: Iterable[Operation]) -> None:
         """Hand settlements to the pool's thread; refuse the rest and give back what it took."""
@@ -558,9 +578,11 @@ class SenderPool:
             try:
                 loop.call_soon_threadsafe(self._resolve, told)
             except RuntimeError:
-                logger.warning(
+                log(
+                    LEDGER_LOOP_CLOSED,
                     "An event loop was closed while %d session operations were under way.",
                     len(told),
+                    store=self.name,
                 )
                 for op, answer in told:
                     self._give_back(op, answer)
@@ -596,15 +618,23 @@ class SenderPool:
         """Refuse calls until the store answers; the thread probes, as event loops may stop."""
         was_closed, self.why_open = self.why_open is None, why
         if was_closed:
-            logger.error("%s Calls are denied until it answers again.", why)
+            message = "%s Calls are denied until it answers again."
+            log(LEDGER_UNAVAILABLE, message, _as_sentence(why), store=self.name)
         if was_closed and (probing is None or probing is not self._thread):
             with contextlib.suppress(BackendError):
                 self.send_from_thread(Operation(self, "ping", None))
 
     def close_circuit(self) -> None:
         if self.why_open is not None:
-            logger.warning("The session store %s answers again.", self.name)
+            message = "The session store %s answers again."
+            log(LEDGER_ANSWERS, message, self.name, store=self.name)
             self.why_open = None
+
+    def count_open_settlements(self) -> int:
+        """Return how many settlements wait to be sent, or for their answer."""
+        with self._lock:
+            senders = [self._thread, *self._by_loop.values()]
+        return sum(sender.count_settlements() for sender in senders if sender is not None)
 
     # --- Closing ----------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ accounts takes its slots in one after the other, in the widest first.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Iterable
 from itertools import product
 from typing import Protocol
 
+from edictum._logs import LEDGER_STORAGE, log
 from edictum.core._records import record
 from edictum.core.decide import describe
 from edictum.core.limits import (
@@ -35,8 +35,6 @@ from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
 from edictum.sessions._accounts import in_account, name_in_account, reserve_one_by_one
 from edictum.sessions.memory import attempts_before
-
-logger = logging.getLogger("edictum")
 
 MAX_LOOKS = 50
 MAX_KNOWN_ENTRIES = 10_000  # remembered by a process; the others are looked up again
@@ -181,7 +179,7 @@ class StorageLedger:
             await self._settle_one(step)
         except Exception as exc:
             told = "A slot of the account %r could not be given back: %s"
-            logger.error(told, step.session_id, describe(exc))
+            log(LEDGER_STORAGE, told, step.session_id, describe(exc), session_id=step.session_id)
 
     async def _reserve_one(self, reservation: Reservation) -> Grant:
         """Reserve in one account."""
@@ -259,10 +257,12 @@ class StorageLedger:
             try:
                 await self._add(session_id, (tool,), (metric,), -1)
             except Exception as exc:
-                logger.error(
+                log(
+                    LEDGER_STORAGE,
                     "A slot of the session %r could not be given back: %s",
                     session_id,
                     describe(exc),
+                    session_id=session_id,
                 )
 
     async def _compare(self, reservation: Reservation, values: Found, attempts: Attempts) -> Grant:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import math
 import time
 import uuid
@@ -36,6 +35,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from edictum._logs import LEDGER_NOT_DURABLE, log
 from edictum.core._records import record, replace
 from edictum.core.decide import describe
 from edictum.core.limits import Account, Grant, Reservation, SessionSnapshot, has_mark
@@ -60,8 +60,6 @@ from edictum.sessions._batching import (
 from edictum.sessions._redis_clients import RedisClients, all_clients
 from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
 from edictum.sessions.memory import SESSION_TTL_S
-
-logger = logging.getLogger("edictum")
 
 SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
 PLAIN_SCRIPTS = ("link", "note", "unlist")  # without what the others share
@@ -178,10 +176,12 @@ class RedisStore:
             )
         if not self._warned and not info.get("aof_enabled", 0):
             self._warned = True
-            logger.warning(
+            log(
+                LEDGER_NOT_DURABLE,
                 "%s has no append-only file: when it restarts, sessions start again from what it"
                 " saved last.",
                 self.name,
+                store=self.name,
             )
 
     def remember(self, child: str, note: ChildNote) -> None:

@@ -71,6 +71,15 @@ class RemoteLedger:
         """Return if the store can be used; raise what is wrong otherwise."""
         return Operation(self._pool, "ping", None)
 
+    @property
+    def why_unavailable(self) -> str | None:
+        """Why the circuit is open and calls are denied; None while the store answers."""
+        return self._pool.why_open
+
+    def count_open_settlements(self) -> int:
+        """Return how many calls have ended and wait for the store to count them."""
+        return self._pool.count_open_settlements()
+
     async def close(self) -> None:
         """Wait for settlements, for a bounded time, and disconnect."""
         await self._pool.leave()

@@ -92,6 +92,24 @@ class SqliteStore:
         self.name = f"sqlite:///{self.path}"
         self.ttl_s = ttl_s
         self.clock = clock
+        self._file: tuple[int, int] | None = None  # device and inode of what was opened first
+
+    def note_file(self) -> None:
+        """Remember which file this process counts in."""
+        if self._file is None:
+            self._file = _identify(self.path)
+
+    def check_file(self) -> None:
+        """Raise Unavailable if the path no longer leads to the file that was opened first.
+
+        Counting on in the old file, or from zero in a new one, would reset limits: for a process
+        that starts now, or for this one.
+        """
+        if self._file is not None and _identify(self.path) != self._file:
+            raise Unavailable(
+                f"the file {self.path} was deleted or replaced while it was in use. Stop all"
+                " processes that use it, put the database in place, and start them again"
+            )
 
     def connect(self) -> SqliteConnection:
         return SqliteConnection(self)
@@ -134,6 +152,7 @@ class SqliteConnection:
             self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         try:
+            self._store.check_file()
             db = self._db or self._connect()
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -159,6 +178,7 @@ class SqliteConnection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         set_up(db, self._store.name)
+        self._store.note_file()
         self._sessions = CachedSessions(db, self._store.ttl_s)
         return db
 
@@ -179,6 +199,14 @@ class SqliteConnection:
             _inherited.append(self._db)
             self._db = None
         self._disconnect()  # or the child would keep the lock when the parent dies
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def set_up(db: sqlite3.Connection, name: str) -> None:

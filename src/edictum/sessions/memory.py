@@ -691,6 +691,10 @@ class MemoryLedger:
             newest = nlargest(limit, reversed(used), key=lambda it: it[0])
             return [self._snapshot(session_id) for _, session_id in newest]
 
+    def count_sessions(self) -> int:
+        """Return how many sessions are held."""
+        return len(self._sessions)
+
     def reset(self, session_id: str) -> None:
         with self._lock:
             self._sessions.pop(session_id, None)

@@ -1,0 +1,110 @@
+"""The log: every record has a code, a logger of its part and fields; the table lists them all."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum import Edictum, Verdict, precondition
+from edictum._logs import LOG_EVENTS
+from support.processes import ROOT
+
+SOURCE = ROOT / "src" / "edictum"
+
+
+def find_event(caplog: pytest.LogCaptureFixture, code: str) -> logging.LogRecord:
+    found = [it for it in caplog.records if getattr(it, "edictum_event", None) == code]
+    assert len(found) == 1, [it.getMessage() for it in caplog.records]
+    return found[0]
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    return vars(record)
+
+
+def test_every_record_comes_from_the_table() -> None:
+    """No module but ``_logs`` makes a logger, and each kind of record is used somewhere."""
+    texts = {path: path.read_text() for path in SOURCE.rglob("*.py") if path.name != "_logs.py"}
+    assert len(texts) > 100
+    assert [path.name for path, text in texts.items() if "getLogger(" in text] == []
+    used = {
+        node.args[0].id
+        for text in texts.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "log"
+        and isinstance(node.args[0], ast.Name)
+    } | {"POLICY_RELOADED", "POLICY_NOT_RELOADED", "POLICY_FILE_MISSING"}  # in a variable
+    named = {
+        target.id
+        for node in ast.parse((SOURCE / "_logs.py").read_text()).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", "") == "_event"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    assert len(named) == len(LOG_EVENTS) >= 25
+    assert named - used == set()
+    assert used - named <= {"event"}
+
+
+def test_codes_name_the_logger_of_their_part() -> None:
+    """An alert can go by logger, level or code."""
+    for code, event in LOG_EVENTS.items():
+        part, _, what = code.partition(".")
+        assert part.isidentifier() and what.isidentifier(), code
+        assert event.logger == f"edictum.{part}"
+        assert event.level in (logging.INFO, logging.WARNING, logging.ERROR)
+        assert event.meaning.endswith(".") and event.remedy.endswith("."), code
+
+
+async def test_a_contract_that_raises_names_its_call(caplog: pytest.LogCaptureFixture) -> None:
+    """Tool, call and session are fields of the record."""
+
+    @precondition("send", id="broken")
+    def broken(call: Any) -> Verdict:
+        raise ValueError("no")
+
+    guard = Edictum(contracts=[broken])
+    outcome = await guard.dispatch("send", {}, lambda: 1, session_id="s1")
+    record = find_event(caplog, "policy.error")
+    fields = fields_of(record)
+    assert (record.name, record.levelname) == ("edictum.policy", "ERROR")
+    assert (fields["tool"], fields["call_id"]) == ("send", outcome.call_id)
+    assert fields["session_id"] == "s1"
+
+
+async def test_a_failing_sink_is_named(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """By its class."""
+
+    class Broken:
+        required = False
+        has_failed = False
+
+        def emit(self, event: Any) -> None:
+            if not self.has_failed:
+                self.has_failed = True
+                raise OSError("full")
+
+    await Edictum(audit_sink=Broken()).run("t", {}, lambda: 1)
+    record = find_event(caplog, "audit.sink_failed")
+    assert (record.name, fields_of(record)["sink"]) == ("edictum.audit", "Broken")
+
+
+async def test_a_callback_that_raises_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The call goes on."""
+
+    def on_allow(call: Any) -> None:
+        raise ValueError("mine")
+
+    assert await Edictum(on_allow=on_allow).run("t", {}, lambda: 1) == 1
+    record = find_event(caplog, "callback.failed")
+    assert record.exc_info is not None
+    assert "mine" in str(record.exc_info[1])
