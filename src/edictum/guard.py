@@ -76,7 +76,7 @@ from edictum.core.events import Context
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
-from edictum.core.limits import OperationLimits, tightest
+from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
@@ -334,6 +334,20 @@ class Edictum(OlderGuard):
             config = replace(state.config, context=context)
             self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)
+
+    def _lift_default_limits(self) -> bool:
+        """Let only those limits hold that were stated; return whether others held until now.
+
+        For servers, which live longer than any one conversation. It stays so across ``reload``.
+        """
+        with self._lock:
+            state = self._state
+            if state.base.limits is not None:
+                return False
+            policy = state.policy.without_default_limits()
+            base = replace(state.base, limits=NO_LIMITS)
+            self._state = _make_state(policy, state.wiring, state.config, base, state.language)
+            return policy.limits != state.policy.limits
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
