@@ -781,6 +781,11 @@ class Edictum(OlderGuard):
     def _asks_people(self) -> bool:
         return self._state.wiring.approval_backend is not None
 
+    def _can_allow(self, tool_name: str) -> bool:
+        """Return whether some call of a tool may be allowed."""
+        state = self._state
+        return state.policy.can_allow(tool_name, state.config.mode)
+
     @property
     def success_check(self) -> SuccessCheck | None:
         return self._state.config.success_check

@@ -86,6 +86,10 @@ FIXED_ARGS = (
     "A hook rewrote the arguments, and this framework can only run its tool with those of the"
     " model."
 )
+NO_DEFAULT_LIMITS = (
+    "the contracts state no limit of calls, so there is none: the default limits of a guard are"
+    " those of one conversation, and do not hold for a server."
+)
 # The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
 # Calls that adapters are around in this context: (adapter, the framework's object, arguments).
@@ -147,6 +151,9 @@ class Adapter(SelfTest):
     session_hint: ClassVar[str] = ""
     # Whether a text may stand in the place of a result: if not, artifact_store is refused.
     can_store: ClassVar[bool] = True
+    # Whether it governs a server, which lives longer than any conversation: the default limits of
+    # a guard do not hold then, only those that are stated.
+    lifts_default_limits: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -168,6 +175,8 @@ class Adapter(SelfTest):
             )
         check_execution(type(self).__name__, guard)
         self.guard = guard
+        if self.lifts_default_limits and guard._lift_default_limits():
+            logger.warning("%s: %s", type(self).__name__, NO_DEFAULT_LIMITS)
         self._caller = CallerResolver(
             type(self).__name__,
             {
@@ -437,7 +446,7 @@ class Adapter(SelfTest):
             caller.fail("session_id", exc)
         caller.choose_session(session_id)
         details.update(cast("CallDetails", caller.options))
-        known = Identity(session_id, identity.user_id)
+        known = Identity(session_id, identity.user_id, identity.principal)
         self._check_tool(name, details.get("parameters"))
         return GuardCall(
             self.guard, name, args, details, flag, on_warn, known, caller.problem, is_plain
@@ -458,7 +467,9 @@ class Adapter(SelfTest):
             return
         if "principal" in caller.options or self.guard._names_principal:
             return
-        if (user_id := to_id(identity.user_id)) is not None:
+        if identity.principal is not None:
+            caller.options["principal"] = identity.principal
+        elif (user_id := to_id(identity.user_id)) is not None:
             caller.options["principal"] = Principal(user_id=user_id)
 
     def _name_signals(self, details: CallDetails) -> None:
@@ -509,11 +520,13 @@ class Adapter(SelfTest):
                 self.context_name,
             )
 
-    async def adeny(self, name: str, args: Mapping[str, Any], reason: str) -> ToolReply:
+    async def adeny(
+        self, name: str, args: Mapping[str, Any], reason: str, **details: Unpack[CallDetails]
+    ) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn
 
-        call = await self._adescribe(name, args, {})
+        call = await self._adescribe(name, args, details)
         outcome = await call.guard.dispatch(
             name, args, None, turn=DenyingTurn(reason), **call.options
         )
