@@ -336,7 +336,7 @@ class Edictum(OlderGuard):
         warn_about_amounts(state.base, bundle, report)
 
     def _lift_default_limits(self) -> bool:
-        """Let only those limits hold that were stated; return whether others held until now.
+        """Let only those limits hold that were stated; return whether none is left by that.
 
         For servers, which live longer than any one conversation. It stays so across ``reload``.
         """
@@ -347,7 +347,7 @@ class Edictum(OlderGuard):
             policy = state.policy.without_default_limits()
             base = replace(state.base, limits=NO_LIMITS)
             self._state = _make_state(policy, state.wiring, state.config, base, state.language)
-            return policy.limits != state.policy.limits
+            return policy.limits == NO_LIMITS and not policy.session_limits
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.

@@ -60,12 +60,8 @@ class ToolCatalog:
         return result if len(shown) == len(tools) else {**result, "tools": shown}
 
     async def complete(self, name: str, request: Message, forward: Any) -> None:
-        """List the tools of the server, if they must be known and no client has listed them yet.
-
-        What a tool is like must be known for a pin, and for contracts: they judge the defaults of
-        arguments that were left out.
-        """
-        if self._is_complete or name in self._tools or not self._needs(name):
+        """List the tools of the server, if there is a pin and no client has listed them yet."""
+        if self._is_complete or name in self._tools or not self._has_pin(name):
             return
         async with self._listing:
             try:
@@ -92,10 +88,8 @@ class ToolCatalog:
             asked = {**asked, "cursor": cursor}
         self._is_complete = True  # even if the server has none: it need not be asked again
 
-    def _needs(self, name: str) -> bool:
-        plan = self._guard.policy.plan(name)
-        judged = plan.before or plan.after or plan.session or plan.rules
-        return self._pins is not None or plan.entry.pin is not None or bool(judged)
+    def _has_pin(self, name: str) -> bool:
+        return self._pins is not None or self._guard.policy.entry(name).pin is not None
 
     # --- One tool ---------------------------------------------------------------------------------
 
@@ -103,7 +97,7 @@ class ToolCatalog:
         """Return why a call of a tool is refused whatever its arguments are, if so."""
         if (known := self._tools.get(name)) is not None:
             return self._check_pins(known.definition, known.digest)
-        if self._pins is None and self._guard.policy.plan(name).entry.pin is None:
+        if not self._has_pin(name):
             return None
         return f"The server does not list the tool {reveal_hidden(name)!r}, so it has no pin."
 
