@@ -161,7 +161,8 @@ class PinFile:
 
 
 def _read_tools(text: str) -> dict[str, PinnedTool]:
-    tools = json.loads(text)["tools"] if text.strip() else {}
+    stated = json.loads(text) if text.strip() else {"tools": {}}
+    tools = stated.get("tools") if isinstance(stated, dict) else None
     if not isinstance(tools, dict):
         raise ValueError("it has no tools")
     return {
