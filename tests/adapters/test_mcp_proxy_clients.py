@@ -112,9 +112,12 @@ def serve(folder: Path, monkeypatch: pytest.MonkeyPatch, rules: str = RULES) -> 
         *("--token-audience", AUDIENCE, "--audit", "audit.jsonl", "--pins", "pins.json"),
         *("--approvals", "client", "--approvals", "approving:backend", "--environment", "test"),
     )
-    with listening([sys.executable, UPSTREAM, str(up)], up) as server:
-        with listening(proxy(Path("rules.yaml"), *options, to=[server]), port) as url:
-            yield url
+    to = [f"http://127.0.0.1:{up}/mcp"]
+    with (
+        listening([sys.executable, UPSTREAM, str(up)], up),
+        listening(proxy(Path("rules.yaml"), *options, to=to), port) as url,
+    ):
+        yield url
 
 
 def has_failed(result: Any) -> bool:

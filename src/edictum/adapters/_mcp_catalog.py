@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from edictum.adapters._mcp_pins import (
-    Definition,
     PinFile,
+    ToolDefinition,
     describe_definition,
     digest_tool,
     has_hidden,
@@ -21,7 +21,7 @@ from edictum.guard import Edictum
 from edictum.harness._schemas import compile_schema
 
 logger = logging.getLogger("edictum")
-MAX_TOOLS, MAX_PAGES = 10_000, 1_000
+MAX_LISTED_TOOLS, MAX_PAGES = 10_000, 1_000
 LIST_TIMEOUT_S = 30.0
 Message = dict[str, Any]
 
@@ -30,7 +30,7 @@ Message = dict[str, Any]
 class ListedTool:
     """A tool as a server described it last."""
 
-    definition: Definition
+    definition: ToolDefinition
     digest: str
 
     def get_schema(self, key: str) -> Any:
@@ -130,13 +130,13 @@ class ToolCatalog:
             is_allowed = self._guard._can_allow(name)
         except (EdictumError, ValueError, RecursionError):  # no call of it could be made
             return False
-        if name in self._tools or len(self._tools) < MAX_TOOLS:
+        if name in self._tools or len(self._tools) < MAX_LISTED_TOOLS:
             self._tools[name] = ListedTool(tool, digest)
         problem = self._check_pins(tool, digest)
         self._tell(name, tool, digest, problem)
         return is_allowed and problem is None
 
-    def _check_pins(self, tool: Definition, digest: str) -> str | None:
+    def _check_pins(self, tool: ToolDefinition, digest: str) -> str | None:
         pin = self._guard.policy.entry(tool["name"]).pin
         if pin is not None:
             shown = reveal_hidden(tool["name"])
@@ -147,9 +147,9 @@ class ToolCatalog:
         except EdictumError as exc:
             return str(exc)
 
-    def _tell(self, name: str, tool: Definition, digest: str, problem: str | None) -> None:
+    def _tell(self, name: str, tool: ToolDefinition, digest: str, problem: str | None) -> None:
         """Log once what is wrong with a tool, with the characters in it that are not seen."""
-        if (name, digest) in self._told or len(self._told) >= MAX_TOOLS:
+        if (name, digest) in self._told or len(self._told) >= MAX_LISTED_TOOLS:
             return
         if problem is None and has_hidden(tool) and self._pins is None:
             problem = f"The tool {reveal_hidden(name)!r} has hidden characters."

@@ -16,7 +16,7 @@ from edictum.core.values import has_same_form, is_same
 
 # only requests of the newer protocol carry their version
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-DENIED, INVALID_PARAMS = -32000, -32602
+CALL_DENIED, INVALID_PARAMS = -32000, -32602
 QUESTION_KEYS = ("resultType", "inputRequests", "requestState")
 MCPMessage = dict[str, Any]
 Forward = Callable[[MCPMessage], Awaitable[MCPMessage]]
@@ -188,7 +188,7 @@ class ReadExchange(Exchange):
 
     def _answer_judged(self, reply: ToolReply) -> MCPMessage:
         if reply.text is not None:
-            return make_message(self._request, error={"code": DENIED, "message": reply.text})
+            return make_message(self._request, error={"code": CALL_DENIED, "message": reply.text})
         if reply.value is self._judged:
             return make_message(self._request, result=self._result)
         value = reply.value

@@ -23,14 +23,14 @@ MAX_SHOWN_CHARS = 2_000
 # Characters that are not seen and are not of the category "format": fillers and selectors.
 HIDDEN_LETTERS = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0}
 NOT_A_FILE = "Delete it, or name another one with --pins; the tools are pinned anew then."
-Definition = dict[str, Any]
+ToolDefinition = dict[str, Any]
 
 
-def get_pinned_parts(tool: Definition) -> Definition:
+def get_pinned_parts(tool: ToolDefinition) -> ToolDefinition:
     return {key: tool[key] for key in PINNED_KEYS if tool.get(key) is not None}
 
 
-def digest_tool(tool: Definition) -> str:
+def digest_tool(tool: ToolDefinition) -> str:
     """Return the pin of a tool: the SHA-256 of what is pinned of it as JSON with sorted keys."""
     text = json.dumps(get_pinned_parts(tool), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -39,7 +39,7 @@ def digest_tool(tool: Definition) -> str:
 # --- Hidden characters ----------------------------------------------------------------------------
 
 
-def is_hidden(char: str) -> bool:
+def is_hidden_char(char: str) -> bool:
     """Return whether a reader does not see a character: zero width, bidirectional, tags, controls.
 
     The selector that makes an emoji of a letter is not one of them.
@@ -54,16 +54,16 @@ def is_hidden(char: str) -> bool:
 
 def reveal_hidden(text: str) -> str:
     """Return the text with hidden characters written as their code points: <U+200B>."""
-    return "".join(f"<U+{ord(char):04X}>" if is_hidden(char) else char for char in text)
+    return "".join(f"<U+{ord(char):04X}>" if is_hidden_char(char) else char for char in text)
 
 
-def has_hidden(tool: Definition) -> bool:
+def has_hidden(tool: ToolDefinition) -> bool:
     """Return whether anything that is pinned of a tool has hidden characters."""
     text = json.dumps(get_pinned_parts(tool), ensure_ascii=False)
-    return any(is_hidden(char) for char in text)
+    return any(is_hidden_char(char) for char in text)
 
 
-def describe_definition(tool: Definition) -> str:
+def describe_definition(tool: ToolDefinition) -> str:
     """Return what a model may read of a tool, for a person, with hidden characters shown."""
     text = reveal_hidden(json.dumps(get_pinned_parts(tool), ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
@@ -76,8 +76,8 @@ def describe_definition(tool: Definition) -> str:
 class PinnedTool:
     """What was accepted of a tool, and what was refused since; None if nothing was."""
 
-    accepted: Definition | None = None
-    refused: Definition | None = None
+    accepted: ToolDefinition | None = None
+    refused: ToolDefinition | None = None
 
 
 class PinFile:
@@ -96,7 +96,7 @@ class PinFile:
         self._read()
         return dict(self._tools)
 
-    def find_problem(self, tool: Definition) -> str | None:
+    def find_problem(self, tool: ToolDefinition) -> str | None:
         """Return why a tool must not be shown or called, if so; note what is seen."""
         self._read()
         name = tool["name"]
@@ -122,7 +122,7 @@ class PinFile:
             raise EdictumConfigError(f"Nothing was refused of the tool {name!r}.", hint=hint)
         self._write(name, PinnedTool(known.refused))
 
-    def _accept_first(self, name: str, tool: Definition) -> str | None:
+    def _accept_first(self, name: str, tool: ToolDefinition) -> str | None:
         if len(self._tools) >= MAX_PINNED_TOOLS:
             return f"{self._path} has {MAX_PINNED_TOOLS} tools, and takes no more."
         self._write(name, PinnedTool(get_pinned_parts(tool)))
@@ -171,7 +171,7 @@ def _read_tools(text: str) -> dict[str, PinnedTool]:
     }
 
 
-def _read_part(tool: Any, key: str) -> Definition | None:
+def _read_part(tool: Any, key: str) -> ToolDefinition | None:
     part = tool.get(key) if isinstance(tool, dict) else ""
     if part is not None and not isinstance(part, dict):
         raise ValueError(f"what was {key} of a tool is not an object")
