@@ -36,11 +36,14 @@ def can_allow(rule: str, mode: str = "enforce", **options: object) -> bool:
     ],
 )
 def test_whether_some_call_of_a_tool_can_be_allowed(rule: str, allowed: bool) -> None:
+    """Only what denies every call of a tool, and is enforced, says that none can be."""
     assert can_allow(rule) is allowed
     assert can_allow(rule, mode="observe") is True
 
 
 def test_a_contract_in_python_may_have_a_condition() -> None:
+    """So it does not hide a tool; a limit of 0 does, where limits are enforced."""
+
     @precondition("wipe")
     def no_wiping(call: object) -> Verdict:
         return Verdict.fail("No.")
@@ -51,6 +54,7 @@ def test_a_contract_in_python_may_have_a_condition() -> None:
 
 
 def test_a_pin_is_kept_by_entries_that_state_none() -> None:
+    """Layers, Python's own table and merged guards cannot drop it by not naming it."""
     bundle = (
         f"{HEAD}tools: {{look: {{pin: '{PIN}'}}, 'all_*': {{pin: '{OTHER}'}}}}\ncontracts: []\n"
     )
@@ -69,11 +73,13 @@ def test_a_pin_is_kept_by_entries_that_state_none() -> None:
 
 @pytest.mark.parametrize("pin", ["", "sha256:", PIN.upper(), PIN + "a", 3])
 def test_what_is_not_a_pin(pin: object) -> None:
+    """A pin that could never fit is an error when it is stated."""
     with pytest.raises(EdictumConfigError, match="pin is"):
         Edictum(tools={"look": {"pin": pin}})
 
 
 async def test_default_limits_are_lifted_and_stated_ones_stay() -> None:
+    """Of a bundle and of Python, and after a reload."""
     stated = f"contracts: [{{id: x, type: session, limits: {{max_tool_calls: 3}}, {NO}}}]"
     guard = Edictum.from_yaml_string(HEAD + stated)
     assert guard._lift_default_limits() is False

@@ -16,7 +16,7 @@ from edictum.core.call import Principal
 class Identity:
     """A conversation and a user as a framework knows them, in its own form; None if it does not.
 
-    ``principal`` is there where more is known of the user than an id, as from a verified token.
+    ``principal`` is there where more than an id is known, as from a verified token.
     """
 
     session_id: Any = None

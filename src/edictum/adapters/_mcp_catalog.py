@@ -38,7 +38,7 @@ class ListedTool:
         return found if isinstance(found, dict) else None
 
 
-class ToolCatalog:
+class ServerTools:
     """Knows the tools that a server listed: which a client may see, and what goes in and out."""
 
     def __init__(self, guard: Edictum, pins: PinFile | None = None) -> None:

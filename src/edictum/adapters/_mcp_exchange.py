@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from edictum.adapters._mcp import InputRequired, WireResult, is_own, is_tool_result, mark_as_error
-from edictum.adapters._mcp_catalog import ToolCatalog
+from edictum.adapters._mcp_catalog import ServerTools
 from edictum.adapters._reply import ToolReply, to_text
 from edictum.core.values import has_same_form, is_same
 
@@ -83,7 +83,7 @@ class Exchange:
         if reply.error is not None:
             unreadable = {**UNREADABLE_RESULT, "message": str(reply.error)}
             return make_message(self._request, error=unreadable)
-        return self._answer_judged(reply)
+        return self._make_answer(reply)
 
     def _make_result(self, result: MCPMessage) -> MCPMessage:
         """Return the answer with a result that is not the server's own."""
@@ -101,14 +101,14 @@ class Exchange:
     def _take(self, result: MCPMessage) -> Any:
         raise NotImplementedError
 
-    def _answer_judged(self, reply: ToolReply) -> MCPMessage:
+    def _make_answer(self, reply: ToolReply) -> MCPMessage:
         raise NotImplementedError
 
 
 class ToolExchange(Exchange):
     """A ``tools/call`` request."""
 
-    def __init__(self, request: MCPMessage, forward: Forward, catalog: ToolCatalog) -> None:
+    def __init__(self, request: MCPMessage, forward: Forward, catalog: ServerTools) -> None:
         super().__init__(request, forward)
         self.name, self.args = self.params.get("name") or "", self.params.get("arguments") or {}
         self._catalog, self._wire = catalog, WireResult()
@@ -136,7 +136,7 @@ class ToolExchange(Exchange):
     def _take(self, result: MCPMessage) -> Any:
         return self._wire.take(result)
 
-    def _answer_judged(self, reply: ToolReply) -> MCPMessage:
+    def _make_answer(self, reply: ToolReply) -> MCPMessage:
         judged, result = self._wire.result, self._wire.answer(reply)
         if result is judged:
             return make_message(self._request, result=result)
@@ -186,7 +186,7 @@ class ReadExchange(Exchange):
         self._judged = {key: part for key, part in result.items() if key not in own}
         return self._judged
 
-    def _answer_judged(self, reply: ToolReply) -> MCPMessage:
+    def _make_answer(self, reply: ToolReply) -> MCPMessage:
         if reply.text is not None:
             return make_message(self._request, error={"code": CALL_DENIED, "message": reply.text})
         if reply.value is self._judged:

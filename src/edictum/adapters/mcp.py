@@ -10,7 +10,7 @@ from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._mcp import InputRequired, MCPClient, make_text
 from edictum.adapters._mcp_approvals import asking
-from edictum.adapters._mcp_catalog import ToolCatalog
+from edictum.adapters._mcp_catalog import ServerTools
 from edictum.adapters._mcp_exchange import (
     INVALID_PARAMS,
     READS,
@@ -39,7 +39,7 @@ class MCPAdapter(Adapter):
         self, *args: Any, pins: PinFile | None = None, **options: Unpack[AdapterOptions]
     ) -> None:
         super().__init__(*args, **options)
-        self._catalog = ToolCatalog(self.guard, pins)
+        self._catalog = ServerTools(self.guard, pins)
 
     def identify(self, context: MCPClient) -> Identity:
         return context.identify()

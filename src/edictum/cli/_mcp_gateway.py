@@ -91,7 +91,7 @@ class Gateway:
         try:
             client = await self._identify(scope, bool(calls))
         except TokenError:
-            await response.respond_unauthorized()
+            await response.refuse_token()
             return
         if parsed is UNREADABLE_BODY or is_bad_call:
             await response.respond(400, "text/plain", BAD_CALL)
@@ -283,7 +283,7 @@ class Response:
     async def end(self, body: bytes = b"") -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def respond_unauthorized(self) -> None:
+    async def refuse_token(self) -> None:
         await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
         await self.end()
 

@@ -16,7 +16,7 @@ from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError
 
 logger = logging.getLogger("edictum")
-# Those with a public key: with a shared secret, whoever can verify a token can make one.
+# Those with a public key: a shared secret would let the proxy make tokens, too.
 ALGORITHMS = [
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),

@@ -30,21 +30,21 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
     if not Path(options.file).exists():
         hint = "mcp-proxy --pins makes it, when a client lists the tools."
-        raise EdictumConfigError(f"There is no file {options.file}.", hint=hint)
+        raise EdictumConfigError(f"The file {options.file} does not exist.", hint=hint)
     pins = PinFile(options.file)
     if options.accept is not None:
-        for name in options.accept or _list_refused(pins):
+        for name in options.accept or _find_refusals(pins):
             pins.accept(name)
             print(f"accepted: {reveal_hidden(name)}")
     if options.prints:
         _print_pins(pins)
-    refused = _list_refused(pins)
+    refused = _find_refusals(pins)
     for name, tool in refused.items():
         _show(name, tool)
     return 1 if refused else 0
 
 
-def _list_refused(pins: PinFile) -> dict[str, PinnedTool]:
+def _find_refusals(pins: PinFile) -> dict[str, PinnedTool]:
     return {name: tool for name, tool in pins.list_tools().items() if tool.refused is not None}
 
 
