@@ -22,7 +22,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_processes import free_port, listening, proxy
 from mcp_types import ElicitResult
 
-from edictum.cli._mcp_tokens import TokenError, make_jwt_verifier
+from edictum import Edictum
+from edictum.adapters.mcp import MCPAdapter
+from edictum.cli._mcp_gateway import Gateway
+from edictum.cli._mcp_tokens import TokenError, TokenVerifier, make_jwt_verifier
 from edictum.errors import EdictumConfigError
 
 pytestmark = pytest.mark.s1  # needs mcp
@@ -198,6 +201,33 @@ def _check_audit(file: Path) -> None:
         mine = [it["tool_name"] for it in executed if it["session_id"] == f"user-{number}"]
         assert mine.count("lookup") == 3
         assert mine.count("refund") == (1 if number % 2 else 2)
+
+
+async def test_every_message_needs_a_token_and_a_login_does_not() -> None:
+    """What passes gets the status for a server that is away."""
+    verifier = TokenVerifier({"good": {"sub": "ada"}}.get)
+    gateway = Gateway(MCPAdapter(Edictum()), "http://127.0.0.1:9/mcp", {}, verifier=verifier)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    requests: dict[str, tuple[str, str, Any, int]] = {
+        "message": ("POST", "/mcp", ping, 401),
+        "batch": ("POST", "/elsewhere", [ping], 401),
+        "call elsewhere": ("POST", "/elsewhere", {**ping, "method": "tools/list"}, 401),
+        "answer": ("POST", "/elsewhere", {"jsonrpc": "2.0", "id": 1, "result": {}}, 401),
+        "stream": ("GET", "/mcp", None, 401),
+        "stream below": ("GET", "/mcp/", None, 401),
+        "metadata": ("GET", "/.well-known/oauth-protected-resource/mcp", None, 502),
+        "registration": ("POST", "/register", {"redirect_uris": []}, 502),
+    }
+    transport = httpx.ASGITransport(gateway)
+    async with httpx.AsyncClient(transport=transport, base_url="http://proxy") as client:
+        for what, (method, path, body, status) in requests.items():
+            for token in ("", "Bearer bad"):
+                headers = {"authorization": token} if token else {}
+                got = await client.request(method, path, json=body, headers=headers)
+                assert got.status_code == status, what
+        got = await client.post("/mcp", json=ping, headers={"authorization": "Bearer good"})
+        assert got.status_code == 502
+    await gateway._client.aclose()
 
 
 async def test_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ DROPPED_HEADERS = {
     *("content-length", "content-encoding", "accept-encoding", "last-event-id"),
     *("proxy-authorization", "proxy-connection"),
 }
+MESSAGE_KEYS = {"jsonrpc", "method"}
 ROUTING_HEADERS = {"mcp-method", "mcp-name"}  # they repeat what a request says
 # What passes of the answer to a call, unless its status is 200, by which nothing passes.
 REFUSAL_HEADERS = {
@@ -89,7 +90,7 @@ class Gateway:
         calls = [message for message in as_list(parsed) if is_call(message)]
         is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])
         try:
-            client = await self._identify(scope, bool(calls))
+            client = await self._identify(scope, parsed)
         except TokenError:
             await response.refuse_token()
             return
@@ -102,15 +103,20 @@ class Gateway:
         else:
             await self._pass(scope, parsed, body, response)
 
-    async def _identify(self, scope: Any, has_calls: bool) -> MCPClient:
-        """Return who sends a request; raise TokenError if a token is wanted and not valid.
-
-        What is not governed and goes to another path, as a login does, needs none.
-        """
+    async def _identify(self, scope: Any, parsed: Any) -> MCPClient:
+        """Return who sends a request; raise TokenError if a token is wanted and not valid."""
         principal = None
-        if self._verifier is not None and (has_calls or scope["path"] == self._path):
+        if self._verifier is not None and self._needs_token(scope["path"], parsed):
             principal = await self._verifier.find_principal(scope["headers"])
         return MCPClient(self._sessions.find(scope), principal)
+
+    def _needs_token(self, path: str, parsed: Any) -> bool:
+        """Return whether a request may be one of MCP: not where to log in, nor the login itself."""
+        if any(isinstance(it, dict) and MESSAGE_KEYS & it.keys() for it in as_list(parsed)):
+            return True
+        root = self._path.rstrip("/")
+        is_below = path == root or path.startswith(f"{root}/")
+        return is_below and not path.startswith("/.well-known/")
 
     def _open_stream(
         self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
