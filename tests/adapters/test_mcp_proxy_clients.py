@@ -92,13 +92,13 @@ async def accept(context: Any, params: Any) -> ElicitResult:
 
 @asynccontextmanager
 async def connect(
-    url: str, user: str, can_ask: bool = False, **claims: Any
+    url: str, user: str, can_ask: bool = False, mode: str = "legacy", **claims: Any
 ) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {make_token(user, **claims)}"}
     ask = {"elicitation_callback": accept} if can_ask else {}
     async with (
         create_mcp_http_client(headers=headers) as http,
-        Client(streamable_http_client(url, http_client=http), mode="legacy", **ask) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **ask) as client,
     ):
         yield client
 
@@ -250,6 +250,25 @@ async def test_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> No
         await find(jwt.encode({"sub": "ada"}, "x" * 64, algorithm="HS256", headers={"kid": "one"}))
     with pytest.raises(EdictumConfigError, match="cannot be read"):
         make_jwt_verifier(str(tmp_path / "none.json"), ISSUER, AUDIENCE)
+
+
+def test_clients_of_the_newer_protocol_are_asked_and_pinned_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They call before they list: the proxy lists the tools itself, under headers of its own."""
+
+    async def use(url: str) -> list[Any]:
+        async with connect(url, "ada", can_ask=True, mode="auto") as client:
+            results = [await client.call_tool("refund", {"amount": 60}) for _ in range(2)]
+            results += [await client.call_tool("lookup", {"key": "a"}) for _ in range(4)]
+            return results
+
+    with serve(tmp_path, monkeypatch) as url:
+        results = asyncio.run(use(url))
+    assert [has_failed(result) for result in results] == [False] * 5 + [True]
+    pinned = json.loads(Path("pins.json").read_text())["tools"]
+    assert {"refund", "lookup", "wipe"} <= pinned.keys()
+    assert not Path("asked.txt").exists(), "the person behind the client was asked"
 
 
 def test_a_resource_that_may_not_be_read_is_an_error_to_the_official_client(

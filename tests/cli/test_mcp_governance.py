@@ -553,6 +553,51 @@ async def test_a_client_that_cannot_ask_has_another_backend_or_is_denied(capabil
     assert denied["isError"] and "does not offer elicitation" in text_of(denied)
 
 
+NEWER = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+}
+
+
+async def refund_anew(adapter: MCPAdapter, server: Any, amount: int, **more: Any) -> Any:
+    params = {"name": "refund", "arguments": {"amount": amount}, "_meta": NEWER, **more}
+    return await ask(adapter, server, "tools/call", **params)
+
+
+@pytest.mark.parametrize(("approve", "amount", "runs"), [(True, 40, True), (False, 40, False)])
+async def test_a_client_of_the_newer_protocol_is_asked_by_the_answer_to_its_call(
+    approve: bool, amount: int, runs: bool
+) -> None:
+    guard = Edictum.from_yaml_string(HEAD + APPROVE, approval_backend=ClientApprovals())
+    adapter, server = MCPAdapter(guard, session_id="one"), Server(refund=DONE)
+    theirs = {"requestState": "theirs", "inputResponses": {"q": {"action": "accept"}}}
+    asked = await refund_anew(adapter, server, 40, **theirs)
+    assert asked["resultType"] == "input_required" and server.asked == []
+    assert guard.local_sink.last().action == "call_paused"
+    ((name, question),) = asked["inputRequests"].items()
+    assert "Refund?" in question["params"]["message"]
+    answer = {"action": "accept", "content": {"approve": approve}}
+    retry = {"inputResponses": {name: answer}, "requestState": asked["requestState"]}
+    result = await refund_anew(adapter, server, amount, **retry)
+    assert (not result.get("isError")) is runs
+    passed_on = [it["params"] for it in server.asked]
+    assert [{key: it[key] for key in theirs} for it in passed_on] == ([theirs] if runs else [])
+    assert guard.session("one").executions == (1 if runs else 0)
+
+
+async def test_an_answer_to_another_question_is_not_taken() -> None:
+    guard = Edictum.from_yaml_string(HEAD + APPROVE, approval_backend=ClientApprovals())
+    adapter, server = MCPAdapter(guard), Server(refund=DONE)
+    asked = await refund_anew(adapter, server, 40)
+    retry = {"inputResponses": {"edictum_approval": YES}, "requestState": asked["requestState"]}
+    again = await refund_anew(adapter, server, 41, **retry)
+    assert again["resultType"] == "input_required"
+    for state in ("{", "[]", '{"edictum_approval": 1}', 3):
+        odd = await refund_anew(adapter, server, 40, **{**retry, "requestState": state})
+        assert odd["resultType"] == "input_required"
+    assert server.asked == []
+
+
 # --- Options --------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from edictum.adapters._mcp_exchange import (
     make_message,
 )
 from edictum.adapters._mcp_pins import PinFile
+from edictum.adapters._mcp_retries import ApprovalQuestion, split_retry
 from edictum.adapters._reply import OnWarn, ToolReply, to_text
 from edictum.execution.portal import PORTAL
 
@@ -61,6 +62,7 @@ class MCPAdapter(Adapter):
         method = request.get("method")
         if method == "tools/list":
             return self._filter(request, await forward(request))
+        request, client = split_retry(request, client)
         exchange: Exchange
         if method in READS:
             exchange = READS[method](request, forward)
@@ -73,6 +75,8 @@ class MCPAdapter(Adapter):
                 reply = await self._govern(
                     exchange, request, forward, on_postcondition_warn, client
                 )
+        except ApprovalQuestion as question:
+            return make_message(request, result=question.result)
         except InputRequired:
             return exchange.make_question()
         return exchange.answer(reply)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from edictum.adapters._mcp import Elicit
+from edictum.adapters._mcp_retries import can_show_forms
 from edictum.adapters.mcp import MCPMessage
 from edictum.cli._mcp_wire import get_object
 
@@ -22,8 +23,7 @@ def is_initialize(message: Any) -> bool:
 def can_elicit(initialize: MCPMessage) -> bool:
     """Return whether a client says in its first request that it shows forms to a person."""
     capabilities = get_object(get_object(initialize, "params"), "capabilities")
-    modes = capabilities.get("elicitation")
-    return isinstance(modes, dict) and (not modes or "form" in modes)
+    return can_show_forms(capabilities)
 
 
 class Elicitations:

@@ -17,7 +17,12 @@ from edictum._optional import import_optional
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_elicitation import Elicitations, can_elicit, is_initialize
-from edictum.cli._mcp_http import SESSION_HEADER, make_http_client, make_routing_headers
+from edictum.cli._mcp_http import (
+    SESSION_HEADER,
+    VERSION_HEADER,
+    make_http_client,
+    make_routing_headers,
+)
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
 from edictum.cli._mcp_tokens import TokenError, TokenVerifier
@@ -46,7 +51,8 @@ DROPPED_HEADERS = {
     *("proxy-authorization", "proxy-connection"),
 }
 MESSAGE_KEYS = {"jsonrpc", "method"}
-ROUTING_HEADERS = {"mcp-method", "mcp-name"}  # they repeat what a request says
+# They repeat what a request says.
+ROUTING_HEADERS = {"mcp-method", "mcp-name", VERSION_HEADER}
 # What passes of the answer to a call, unless its status is 200, by which nothing passes.
 REFUSAL_HEADERS = {
     *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
@@ -125,7 +131,7 @@ class Gateway:
         headers = [
             (key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]
         ]
-        dropped = DROPPED_HEADERS if routing is None else DROPPED_HEADERS | ROUTING_HEADERS
+        dropped = DROPPED_HEADERS | (ROUTING_HEADERS if routing else set())
         kept = [(key, value) for key, value in headers if key not in dropped]
         kept += (routing or {}).items()
         query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
@@ -164,17 +170,17 @@ class Gateway:
 
         async def forward(message: MCPMessage) -> MCPMessage:
             async with AsyncExitStack() as held:
-                routing = None if message["id"] == request["id"] else make_routing_headers(message)
+                is_asked = message["id"] == request["id"]  # by the client, not by the catalog
+                routing = None if is_asked else make_routing_headers(message)
                 opening = self._open_stream(scope, json.dumps(message).encode(), routing)
                 got = await held.enter_async_context(opening)
-                status.code, status.headers = 200, []  # of the last request that was sent
-                if got.status_code != 200:
+                if is_asked and got.status_code != 200:
                     status.code = got.status_code
                     status.headers = _keep_refusal_headers(self._keep_headers(got.headers))
                 stream = iter_messages(got)
                 async for said in stream:
                     if is_answer(said):
-                        status.answered = True
+                        status.answered = is_asked
                         self._end_later(stream, held.pop_all())
                         return said
                     await news.put(("event", said))
