@@ -149,8 +149,8 @@ class TestMCPProxy(AdapterConformance):
             "a tool's result is one message; progress and log messages before it pass as they are"
         ),
         "defaults": (
-            "the proxy passes the server's list of tools on unread; `missing_args: deny` refuses"
-            " calls that leave out what a contract reads"
+            "known once a client has listed the tools, which the client of this suite does not;"
+            " `missing_args: deny` refuses calls that leave out what a contract reads"
         ),
     }
 
