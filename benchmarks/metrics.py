@@ -96,6 +96,8 @@ class Function:
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
+# names that modules share on purpose: each command of the command line has these two functions
+SHARED_NAMES = {"logger", "add_arguments", "run"}
 
 
 def body_lines(node: Definition) -> int:
@@ -154,7 +156,7 @@ def public_names(tree: ast.Module) -> set[str]:
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}
             case _:
                 pass
-    return {name for name in found if not name.startswith("_") and name != "logger"}
+    return {name for name in found if not name.startswith("_") and name not in SHARED_NAMES}
 
 
 class Source:

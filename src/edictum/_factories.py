@@ -19,7 +19,7 @@ from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import Limit, OperationLimits, tighten_by_bundle
-from edictum.core.policy import Policy, ToolEntry, inherit_amounts
+from edictum.core.policy import Policy, ToolEntry, inherit_amounts_and_pin
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import EdictumConfigError
 from edictum.sessions._urls import open as open_ledger
@@ -204,8 +204,12 @@ def build_policy(
 def _merge_tools(
     bundle: Mapping[str, ToolEntry], python: Mapping[str, ToolEntry]
 ) -> dict[str, ToolEntry]:
-    """Return all entries; Python's win, and keep the amounts that only the bundle states."""
-    kept = {name: inherit_amounts(python[name], bundle[name]) for name in python if name in bundle}
+    """Return all entries; Python's win, and keep amounts and a pin that only the bundle states."""
+    kept = {
+        name: inherit_amounts_and_pin(python[name], bundle[name])
+        for name in python
+        if name in bundle
+    }
     return {**bundle, **python, **kept}
 
 

@@ -256,6 +256,18 @@ MCP_DROPPED = _event(
     "The MCP proxy could not pass a message on.",
     "Look at the server or the client that the message names.",
 )
+MCP_TOKEN_REFUSED = _event(
+    "mcp.token_refused",
+    WARNING,
+    "A client of the MCP proxy has sent a token that is not valid.",
+    "If it is a client of yours, look at its issuer, audience and expiry.",
+)
+MCP_TOOLS = _event(
+    "mcp.tool_definition",
+    WARNING,
+    "A tool of an MCP server is described in another way than before, or cannot be used.",
+    "Read what has changed; accept it with `edictum mcp-pins FILE --accept TOOL`.",
+)
 MCP_STOPPED = _event(
     "mcp.stopped",
     ERROR,

@@ -94,7 +94,7 @@ from edictum.core.events import Context, policy_event
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.turn import lifecycle_in_turn
-from edictum.core.limits import OperationLimits, tightest
+from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
@@ -374,6 +374,20 @@ class Edictum(OlderGuard):
             config = replace(state.config, context=context)
             self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)
+
+    def _lift_default_limits(self) -> bool:
+        """Let only those limits hold that were stated; return whether none is left by that.
+
+        For servers, which live longer than any one conversation. It stays so across ``reload``.
+        """
+        with self._lock:
+            state = self._state
+            if state.base.limits is not None:
+                return False
+            policy = state.policy.without_default_limits()
+            base = replace(state.base, limits=NO_LIMITS)
+            self._state = _make_state(policy, state.wiring, state.config, base, state.language)
+            return policy.limits == NO_LIMITS and not policy.session_limits
 
     async def reload(self, *layers: str | bytes | os.PathLike[str]) -> CompositionReport:
         """Replace the bundle in force: YAML as text or bytes, or Path objects; several are layers.
@@ -848,6 +862,11 @@ class Edictum(OlderGuard):
     @property
     def _asks_people(self) -> bool:
         return self._state.wiring.approval_backend is not None
+
+    def _can_allow(self, tool_name: str) -> bool:
+        """Return whether some call of a tool may be allowed."""
+        state = self._state
+        return state.policy.can_allow(tool_name, state.config.mode)
 
     @property
     def success_check(self) -> SuccessCheck | None:

@@ -260,6 +260,29 @@ def test_a_structure_that_no_longer_fits_its_schema_is_an_error() -> None:
     )
     assert suppressed.is_error
     assert "OUTPUT SUPPRESSED" in suppressed.content[0].text
+    assert suppressed.structured_content is None, "some clients check that of an error too"
+
+
+def test_a_redacted_text_that_no_longer_has_its_pattern_is_an_error_without_a_structure() -> None:
+    server: FastMCP[Any] = redacting()
+    schema = {"type": "object", "properties": {"n": {"type": "string", "pattern": f"^{SECRET}$"}}}
+    server.tool(lambda: {"n": SECRET}, name="leak", output_schema=schema)
+    result = ask(server, "leak")
+    assert (result.is_error, result.structured_content) == (True, None)
+    assert json.loads(result.content[0].text) == {"n": "[GONE]"}
+
+
+def test_a_server_without_stated_limits_goes_on_after_200_calls() -> None:
+    def look() -> str:
+        return "found"
+
+    server = server_of([look], [FastMCPAdapter(Edictum()).as_middleware()])
+
+    async def go() -> list[bool]:
+        async with Client(server) as client:
+            return [(await client.session.call_tool("look", {})).is_error for _ in range(210)]
+
+    assert not any(asyncio.run(go()))
 
 
 def test_a_schema_that_refers_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,10 @@ class Upstream:
 
     def __init__(self, repeats: bool = False) -> None:
         self.repeats, self.greeted = repeats, 0
+        self.connections: list[Any] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(asyncio.current_task())
         with suppress(asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -56,6 +58,7 @@ async def gateway_to(upstream: Upstream, adapter: MCPAdapter) -> AsyncIterator[G
         gateway = Gateway(adapter, f"http://{host}:{port}/mcp", {})
         yield gateway
         await gateway._client.aclose()
+        await asyncio.gather(*upstream.connections)
 
 
 async def send(gateway: Gateway, method: str, *sessions: str) -> tuple[str, str]:

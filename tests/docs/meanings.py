@@ -19,7 +19,7 @@ MEANINGS: dict[str, dict[str, str]] = {
             "what is known about tools, by name or glob (of several globs, the one that spells out"
             " most of the name): a dict of dicts with `side_effect`, `idempotent`, `timeout_s`,"
             " `run_in`, `retry_on_timeout`, `retry_on_failure`, `verify`,"
-            " `amounts`, `actual`"
+            " `amounts`, `actual`, `pin`"
         ),
         "success_check": (
             "`function(tool_name, result) -> bool`: whether a call that returned has succeeded;"

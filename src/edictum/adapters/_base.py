@@ -90,6 +90,10 @@ CHANGED_INSIDE = (
     "Something that runs between the guard and the tool changed the arguments that the guard had"
     " checked."
 )
+NO_DEFAULT_LIMITS = (
+    "the contracts state no limit of calls, so there is none: the default limits of a guard are"
+    " those of one conversation, and do not hold for a server."
+)
 # The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
 # Calls that adapters are around in this context: (adapter, the framework's object, arguments).
@@ -151,6 +155,9 @@ class Adapter(SelfTest):
     session_hint: ClassVar[str] = ""
     # Whether a text may stand in the place of a result: if not, artifact_store is refused.
     can_store: ClassVar[bool] = True
+    # Whether it governs a server, which lives longer than any conversation: the default limits of
+    # a guard do not hold then, only those that are stated.
+    lifts_default_limits: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -172,6 +179,8 @@ class Adapter(SelfTest):
             )
         check_execution(type(self).__name__, guard)
         self.guard = guard
+        if self.lifts_default_limits and guard._lift_default_limits():
+            log(ADAPTER_WARNING, "%s: %s", type(self).__name__, NO_DEFAULT_LIMITS)
         self._caller = CallerResolver(
             type(self).__name__,
             {
@@ -461,7 +470,7 @@ class Adapter(SelfTest):
             caller.fail("session_id", exc)
         caller.choose_session(session_id)
         details.update(cast("CallDetails", caller.options))
-        known = Identity(session_id, identity.user_id)
+        known = Identity(session_id, identity.user_id, identity.principal)
         self._check_tool(name, details.get("parameters"))
         return GuardCall(
             self.guard, name, args, details, flag, on_warn, known, caller.problem, is_plain
@@ -482,7 +491,9 @@ class Adapter(SelfTest):
             return
         if "principal" in caller.options or self.guard._names_principal:
             return
-        if (user_id := to_id(identity.user_id)) is not None:
+        if identity.principal is not None:
+            caller.options["principal"] = identity.principal
+        elif (user_id := to_id(identity.user_id)) is not None:
             caller.options["principal"] = Principal(user_id=user_id)
 
     def _name_signals(self, details: CallDetails) -> None:
@@ -535,11 +546,7 @@ class Adapter(SelfTest):
             )
 
     async def adeny(
-        self,
-        name: str,
-        args: Mapping[str, Any],
-        reason: str,
-        **details: Unpack[CallDetails],
+        self, name: str, args: Mapping[str, Any], reason: str, **details: Unpack[CallDetails]
     ) -> ToolReply:
         """Deny a call before any rule is asked about it; it is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn

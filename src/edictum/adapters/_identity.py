@@ -9,14 +9,19 @@ from typing import Any
 from uuid import UUID
 
 from edictum.core._records import record
+from edictum.core.call import Principal
 
 
 @record
 class Identity:
-    """A conversation and a user as a framework knows them, in its own form; None if it does not."""
+    """A conversation and a user as a framework knows them, in its own form; None if it does not.
+
+    ``principal`` is there where more than an id is known, as from a verified token.
+    """
 
     session_id: Any = None
     user_id: Any = None
+    principal: Principal | None = None
 
 
 NO_IDENTITY = Identity()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from edictum.adapters._identity import Identity
 from edictum.adapters._reply import ToolReply, to_text
 from edictum.core._records import record
+from edictum.core.call import Principal
 
 KNOWN_KEYS = {"content", "structuredContent", "isError", "resultType", "_meta"}
 # What the protocol says about the connection; a tool has no part in it.
@@ -20,11 +23,37 @@ class InputRequired(Exception):
     """A tool asked its client for input; the client will send the same call with the answer."""
 
 
+# Asks the person behind a client: (message, JSON Schema of the answer) -> result of the protocol.
+Elicit = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+# Claims about a token, not about its subject: a renewed token has others.
+TOKEN_CLAIMS = {"exp", "iat", "nbf", "jti"}
+
+
 @record
 class MCPClient:
-    """The client of a call. ``session_id`` is one that the server gave it, never its own choice."""
+    """The client of a call. ``session_id`` is one that the server gave it, never its own choice.
+
+    ``principal`` is that of its verified token; ``elicit`` asks the person behind it, if the client
+    said that it can.
+    """
 
     session_id: str | None = None
+    principal: Principal | None = None
+    elicit: Elicit | None = None
+
+    def identify(self) -> Identity:
+        """Return the subject of the token, or else the session that was negotiated."""
+        if self.principal is None:
+            return Identity(name_session(self.session_id))
+        subject = self.principal.user_id or self.principal.service_id
+        return Identity(subject, subject, self.principal)
+
+
+def make_principal(subject: str, claims: Mapping[str, Any]) -> Principal:
+    """Return the principal of a verified token: all claims, some of them as fields."""
+    kept = {key: value for key, value in claims.items() if key not in TOKEN_CLAIMS}
+    fields = {key: kept[key] for key in ("org_id", "role") if isinstance(kept.get(key), str)}
+    return Principal(user_id=subject, claims=kept, **fields)
 
 
 def name_session(negotiated: str | None) -> str | None:
@@ -70,7 +99,8 @@ class WireResult:
         if structure is not None:
             parts["structuredContent"] = reply.limit.fit(structure, keep_form=True)
         is_whole = parts["content"] is blocks and parts.get("structuredContent") is structure
-        return made if is_whole else {**made, "isError": reply.failed, **parts}
+        made = made if is_whole else {**made, "isError": reply.failed, **parts}
+        return mark_as_error(made) if made is not self.result and made["isError"] else made
 
     def _replace(self, reply: ToolReply) -> dict[str, Any]:
         value, result = reply.get_whole(), self.result
@@ -118,6 +148,17 @@ def is_own(key: str, value: Any) -> bool:
     """Return whether metadata is the protocol's, or FastMCP's mark on a structure that it made."""
     marks = ({"wrap_result": True}, {"wrap_result": False})
     return key in OWN_META or (key == "fastmcp" and value in marks)
+
+
+def mark_as_error(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as an error, without a structure: some clients check that even of an error.
+
+    What the structure said is told as text, unless there is some already.
+    """
+    kept = {key: part for key, part in result.items() if key != "structuredContent"}
+    if not kept.get("content") and result.get("structuredContent") is not None:
+        kept["content"] = [make_text(to_text(result["structuredContent"]))]
+    return {**kept, "isError": True}
 
 
 def make_text(text: str) -> dict[str, str]:

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
-from edictum.adapters._mcp import InputRequired, WireResult, name_session
+from edictum.adapters._mcp import (
+    InputRequired,
+    MCPClient,
+    WireResult,
+    make_principal,
+    mark_as_error,
+)
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
 
@@ -21,6 +27,7 @@ class FastMCPAdapter(Adapter):
 
     context_name: ClassVar = "FastMCP's MiddlewareContext"
     can_store: ClassVar = False
+    lifts_default_limits: ClassVar = True
 
     def identify(self, context: Any) -> Identity:
         """Return the subject of a verified token, or else the session that was negotiated.
@@ -30,10 +37,10 @@ class FastMCPAdapter(Adapter):
         """
         token = self.load("fastmcp.server.dependencies").get_access_token()
         if token is not None and (subject := token.subject or token.claims.get("sub")):
-            return Identity(subject, subject)
+            return MCPClient(principal=make_principal(subject, token.claims)).identify()
         request = getattr(context.fastmcp_context, "request_context", None)
         connection = getattr(getattr(request, "session", None), "_connection", None)
-        return Identity(name_session(getattr(connection, "session_id", None)))
+        return MCPClient(getattr(connection, "session_id", None)).identify()
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (InputRequired,)
@@ -109,7 +116,7 @@ class FastMCPAdapter(Adapter):
     async def _make_result(self, context: Any, answer: dict[str, Any]) -> Any:
         """Return a new result: a copy of the tool's would keep the raw one inside."""
         if not answer["isError"] and not await self._fits(context, answer.get("structuredContent")):
-            answer["isError"] = True
+            answer = mark_as_error(answer)
         result = self.load("mcp_types").CallToolResult.model_validate(answer)
         return self._tools.ToolResult.from_mcp_result(result)
 

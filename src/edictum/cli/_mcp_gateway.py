@@ -16,9 +16,16 @@ from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
-from edictum.cli._mcp_http import SESSION_HEADER, make_http_client
+from edictum.cli._mcp_elicitation import Elicitations, can_elicit, is_initialize
+from edictum.cli._mcp_http import (
+    SESSION_HEADER,
+    VERSION_HEADER,
+    make_http_client,
+    make_routing_headers,
+)
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
+from edictum.cli._mcp_tokens import TokenError, TokenVerifier
 from edictum.cli._mcp_wire import (
     EVENTS_TYPE,
     INTERNAL_ERROR,
@@ -42,6 +49,9 @@ DROPPED_HEADERS = {
     *("content-length", "content-encoding", "accept-encoding", "last-event-id"),
     *("proxy-authorization", "proxy-connection"),
 }
+MESSAGE_KEYS = {"jsonrpc", "method"}
+# They repeat what a request says.
+ROUTING_HEADERS = {"mcp-method", "mcp-name", VERSION_HEADER}
 # What passes of the answer to a call, unless its status is 200, by which nothing passes.
 REFUSAL_HEADERS = {
     *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
@@ -66,8 +76,11 @@ class Gateway:
         url: str,
         headers: Mapping[str, str],
         stream_rest_s: float = STREAM_REST_S,
+        verifier: TokenVerifier | None = None,
     ) -> None:
         parts = urlsplit(url)
+        self._path, self._verifier = parts.path or "/", verifier
+        self._elicitations = Elicitations()
         self._adapter, self._client = adapter, make_http_client(headers)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._stream_rest_s = stream_rest_s
@@ -81,18 +94,45 @@ class Gateway:
         parsed = _parse_body(scope, body)
         calls = [message for message in as_list(parsed) if is_call(message)]
         is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])
+        try:
+            client = await self._identify(scope, parsed)
+        except TokenError:
+            await response.refuse_token()
+            return
         if parsed is UNREADABLE_BODY or is_bad_call:
             await response.respond(400, "text/plain", BAD_CALL)
+        elif self._elicitations.take(parsed, client.identify().session_id):
+            await response.respond(202, "text/plain", b"")
         elif calls:
-            await self._govern(scope, calls[0], receive, response)
+            await self._govern(scope, calls[0], receive, response, client)
         else:
             await self._pass(scope, parsed, body, response)
 
-    def _open_stream(self, scope: Any, body: bytes) -> Any:
+    async def _identify(self, scope: Any, parsed: Any) -> MCPClient:
+        """Return who sends a request; raise TokenError if a token is wanted and not valid."""
+        principal = None
+        if self._verifier is not None and self._needs_token(scope["path"], parsed):
+            principal = await self._verifier.find_principal(scope["headers"])
+        return MCPClient(self._sessions.find(scope), principal)
+
+    def _needs_token(self, path: str, parsed: Any) -> bool:
+        """Return whether a request may be one of MCP: not where to log in, nor the login itself."""
+        if any(isinstance(it, dict) and MESSAGE_KEYS & it.keys() for it in as_list(parsed)):
+            return True
+        root = self._path.rstrip("/")
+        is_below = path == root or path.startswith(f"{root}/")
+        return is_below and not path.startswith("/.well-known/")
+
+    def _open_stream(
+        self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
+    ) -> Any:
+        """Send a request as the client did; ``routing`` replaces headers that say what it is."""
         headers = [
             (key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]
         ]
-        kept = [(key, value) for key, value in headers if key not in DROPPED_HEADERS]
+        dropped = DROPPED_HEADERS | (ROUTING_HEADERS if routing else set())
+        kept = [(key, value) for key, value in headers if key not in dropped]
+        kept += (routing or {}).items()
         query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
         place = self._origin + scope["path"] + query
         return self._client.stream(scope["method"], place, headers=kept, content=body)
@@ -110,8 +150,8 @@ class Gateway:
                 error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
                 await response.respond(502, JSON_TYPE, json.dumps(error).encode())
                 return
-            if _is_initialize(parsed):
-                self._sessions.add(scope, got.headers)
+            if is_initialize(parsed):
+                self._sessions.add(scope, got.headers, can_elicit(parsed))
             await response.start(got.status_code, self._keep_headers(got.headers))
             if get_media_type(got) == EVENTS_TYPE:
                 await _pass_events(got, parsed, response)
@@ -121,7 +161,7 @@ class Gateway:
             await response.end()
 
     async def _govern(
-        self, scope: Any, request: MCPMessage, receive: Any, response: Response
+        self, scope: Any, request: MCPMessage, receive: Any, response: Response, client: MCPClient
     ) -> None:
         """Govern one call. What the server says before its answer is streamed as it is."""
         news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -129,15 +169,17 @@ class Gateway:
 
         async def forward(message: MCPMessage) -> MCPMessage:
             async with AsyncExitStack() as held:
-                opening = self._open_stream(scope, json.dumps(message).encode())
+                is_asked = message["id"] == request["id"]  # by the client, not by the catalog
+                routing = None if is_asked else make_routing_headers(message)
+                opening = self._open_stream(scope, json.dumps(message).encode(), routing)
                 got = await held.enter_async_context(opening)
-                if got.status_code != 200:
+                if is_asked and got.status_code != 200:
                     status.code = got.status_code
                     status.headers = _keep_refusal_headers(self._keep_headers(got.headers))
                 stream = iter_messages(got)
                 async for said in stream:
                     if is_answer(said):
-                        status.answered = True
+                        status.answered = is_asked
                         self._end_later(stream, held.pop_all())
                         return said
                     await news.put(("event", said))
@@ -146,7 +188,7 @@ class Gateway:
         def report(done: asyncio.Task[MCPMessage]) -> None:
             news.put_nowait(("answer", None if done.cancelled() else done.result()))
 
-        client = MCPClient(self._sessions.find(scope))
+        client = self._add_elicitation(scope, client, news)
         call = asyncio.create_task(answer_call(self._adapter, request, forward, client))
         call.add_done_callback(report)
         watching = asyncio.create_task(_cancel_at_disconnect(receive, call))
@@ -154,6 +196,18 @@ class Gateway:
             await _reply(status, news, response)
         finally:
             watching.cancel()
+
+    def _add_elicitation(self, scope: Any, client: MCPClient, news: Any) -> MCPClient:
+        """Return the client with a way to ask the person behind it, if it has one."""
+        if not self._sessions.can_elicit(scope):
+            return client
+
+        async def send(message: MCPMessage) -> None:
+            await news.put(("event", message))
+
+        owner = client.identify().session_id
+        elicit = self._elicitations.make_asker(send, owner)
+        return MCPClient(client.session_id, client.principal, elicit)
 
     def _end_later(self, stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
         """Read a stream to its end, so that its connection can be used again, but do not wait."""
@@ -185,13 +239,14 @@ class NegotiatedSessions:
     """The session ids that the server has given to clients; what a client made up is not one."""
 
     def __init__(self, most: int = MAX_SESSIONS) -> None:
-        self._known: dict[str, None] = {}  # in the order of their last use
+        # whether the client can ask the person behind it, by id, in the order of their last use
+        self._known: dict[str, bool] = {}
         self._most = most
 
-    def add(self, scope: Any, answered: Mapping[str, str]) -> None:
+    def add(self, scope: Any, answered: Mapping[str, str], can_ask: bool = False) -> None:
         """Remember the id in the server's answer, unless it only repeats the client's."""
         if (given := answered.get(SESSION_HEADER)) and not _get_session_headers(scope):
-            self._known[given] = None
+            self._known[given] = can_ask
             if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
 
@@ -202,6 +257,10 @@ class NegotiatedSessions:
             return None
         self._known[borne[0]] = self._known.pop(borne[0])
         return borne[0]
+
+    def can_elicit(self, scope: Any) -> bool:
+        """Return whether the client of a request said that it can ask the person behind it."""
+        return self._known.get(self.find(scope) or "", False)
 
 
 def _get_session_headers(scope: Any) -> list[str]:
@@ -215,10 +274,6 @@ async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
     async for message in iter_events(got):
         if not is_answer(message) or normalize_id(message.get("id")) in asked:
             await response.write_event(message)
-
-
-def _is_initialize(parsed: Any) -> bool:
-    return isinstance(parsed, dict) and parsed.get("method") == "initialize"
 
 
 class Response:
@@ -238,6 +293,10 @@ class Response:
 
     async def end(self, body: bytes = b"") -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def refuse_token(self) -> None:
+        await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
+        await self.end()
 
     async def respond(self, status: int, media_type: str, body: bytes) -> None:
         await self.start(status, [(b"content-type", media_type.encode())])
@@ -337,11 +396,16 @@ def _encode(message: Any) -> bytes:
 
 
 async def serve_port(
-    adapter: MCPAdapter, url: str, headers: Mapping[str, str], host: str, port: int
+    adapter: MCPAdapter,
+    url: str,
+    headers: Mapping[str, str],
+    host: str,
+    port: int,
+    verifier: TokenVerifier | None = None,
 ) -> int:
     """Serve the clients of a port; return the exit code."""
     uvicorn = import_optional("uvicorn", "mcp")
-    gateway = Gateway(adapter, url, headers)
+    gateway = Gateway(adapter, url, headers, verifier=verifier)
     config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
     sockets = listen(host, port)
     served = list_addresses(sockets, urlsplit(url).path)

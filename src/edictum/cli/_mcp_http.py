@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
-from edictum.cli._mcp_relay import CANCELLED, Relay
+from edictum.cli._mcp_elicitation import CANCELLED
+from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_stdio import ClientStdio, relay_until_end
 from edictum.cli._mcp_wire import (
     EVENTS_TYPE,

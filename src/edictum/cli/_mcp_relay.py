@@ -14,6 +14,7 @@ from typing import Any
 from edictum._logs import MCP_DROPPED, MCP_STOPPED, log
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import Forward, MCPAdapter, MCPMessage
+from edictum.cli._mcp_elicitation import CANCELLED, Elicitations, can_elicit, is_initialize
 from edictum.cli._mcp_wire import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -29,7 +30,6 @@ from edictum.cli._mcp_wire import (
 )
 
 SendMessage = Callable[[MCPMessage], Awaitable[None]]
-CANCELLED = "notifications/cancelled"
 UNWRITABLE = "The server's answer cannot be passed on."
 CLOSING_TIMEOUT_S = 5.0  # how long calls may take to end once the server is gone
 
@@ -55,6 +55,8 @@ class Relay:
         # is not taken for another's.
         self._asked: dict[MessageKey, asyncio.Future[MCPMessage]] = {}
         self._calls: dict[MessageKey, asyncio.Task[None]] = {}
+        self._elicitations = Elicitations()
+        self._can_ask = False  # whether the client can ask the person behind it
         # Other requests of the client, with their ids as the client wrote them.
         self._open: dict[MessageKey, Any] = {}
 
@@ -110,6 +112,10 @@ class Relay:
     # --- From the client --------------------------------------------------------------------------
 
     async def _pass_to_server(self, message: Any) -> None:
+        if self._elicitations.take(message):
+            return
+        if is_initialize(message):
+            self._can_ask = can_elicit(message)
         if not isinstance(message, dict):
             failure = make_error_response(None, "A message is an object.", INVALID_REQUEST)
             await self._to_client(failure)
@@ -143,7 +149,9 @@ class Relay:
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
     async def _govern(self, message: MCPMessage) -> None:
-        answer = await answer_call(self._adapter, message, self._ask_server)
+        elicit = self._elicitations.make_asker(self._to_client) if self._can_ask else None
+        client = MCPClient(elicit=elicit)
+        answer = await answer_call(self._adapter, message, self._ask_server, client)
         with contextlib.suppress(OSError):  # the client is gone, which its reader will notice
             await self._pass_to_client(answer)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from edictum.adapters.mcp import MCPMessage
 
+GOVERNED_METHODS = ("tools/call", "tools/list", "resources/read", "prompts/get")
 MessageKey = int | str
 JSON_TYPE, EVENTS_TYPE = "application/json", "text/event-stream"
 INVALID_REQUEST, INTERNAL_ERROR, PARSE_ERROR, SERVER_ERROR = -32600, -32603, -32700, -32000
@@ -26,7 +27,8 @@ TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL
 
 
 def is_call(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("method") == "tools/call"
+    """Return whether a message goes through the gate: calls, lists of tools, what is read."""
+    return isinstance(message, dict) and message.get("method") in GOVERNED_METHODS
 
 
 def is_request(message: Any) -> bool:

@@ -15,7 +15,11 @@ COMMANDS = {
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",
-    )
+    ),
+    "mcp-pins": (
+        "edictum.cli.mcp_pins",
+        "Show the tools whose descriptions mcp-proxy has refused, and accept them.",
+    ),
 }
 
 

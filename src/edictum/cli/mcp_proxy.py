@@ -11,17 +11,25 @@ import asyncio
 import logging
 import re
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib import import_module
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from edictum._checks import read_approval_backend
 from edictum.adapters._large_results import MAX_RESULT_CHARS
+from edictum.adapters._mcp_approvals import ClientApprovals
+from edictum.adapters._mcp_pins import PinFile
 from edictum.adapters.mcp import MCPAdapter
+from edictum.approval import ApprovalBackend
 from edictum.audit import FileAuditSink
 from edictum.cli._mcp_gateway import serve_port
 from edictum.cli._mcp_http import serve_url
 from edictum.cli._mcp_port import parse_address
 from edictum.cli._mcp_stdio import serve_process
+from edictum.cli._mcp_tokens import TokenVerifier, make_jwt_verifier
+from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 
@@ -43,11 +51,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode = "in place of the mode that the contracts state"
     add("--mode", choices=["enforce", "observe"], help=mode)
     add("--audit", metavar="FILE", help="where events are written, one JSON object per line")
-    session = "the session in which the calls of all clients are counted"
-    add("--session", metavar="ID", help=session)
+    pins = "refuse tools whose description changes; the descriptions are kept in this file"
+    add("--pins", metavar="FILE", help=pins)
+    ask = "who is asked for approvals: 'client' (by elicitation), or a backend as module:attribute"
+    add("--approvals", action="append", default=[], metavar="WHO", help=ask)
+    add_caller_arguments(add)
     most = "how many characters of a result a client is shown; 0 shows all of it"
     default = MAX_RESULT_CHARS
     add("--max-result-chars", type=int, default=default, metavar="N", help=most)
+
+
+def add_caller_arguments(add: Callable[..., Any]) -> None:
+    """Add the options that say who makes the calls."""
+    add("--environment", metavar="NAME", help="what contracts read as 'environment'")
+    session = "the session in which the calls of all clients are counted"
+    add("--session", metavar="ID", help=session)
+    principal = "on whose behalf all calls are made: a user's id, or user_id=ada,role=oncall"
+    add("--principal", metavar="WHO", help=principal)
+    keys = "a JSON Web Key Set: with --http, clients need a token signed with one of its keys"
+    add("--jwks", metavar="URL|FILE", help=keys)
+    add("--token-issuer", metavar="URL", help="the issuer ('iss') of valid tokens")
+    add("--token-audience", metavar="URL", help="the audience ('aud') of valid tokens")
+    verify = "a function from a token to its claims, for tokens of another kind"
+    add("--verify-token", metavar="MODULE:FUNCTION", help=verify)
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
@@ -64,13 +90,14 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     _check(options, url)
     port = parse_address(options.http) if options.http is not None else None
     headers = dict(_parse_header(text) for text in options.header)
+    verifier = _make_verifier(options)
     adapter = _make_adapter(options)
     adapter.self_test()
     if url is None:
         return asyncio.run(serve_process(adapter, rest, out))
     if port is None:
         return asyncio.run(serve_url(adapter, url, headers, out))
-    return asyncio.run(serve_port(adapter, url, headers, *port))
+    return asyncio.run(serve_port(adapter, url, headers, *port, verifier))
 
 
 def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
@@ -79,7 +106,17 @@ def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
     if session_id is None and options.http is None:
         session_id = guard.new_session_id()
     most = options.max_result_chars or None
-    return MCPAdapter(guard, session_id=session_id, max_result_chars=most)
+    pins = None if options.pins is None else PinFile(options.pins)
+    return MCPAdapter(guard, session_id=session_id, max_result_chars=most, pins=pins)
+
+
+def _make_verifier(options: argparse.Namespace) -> TokenVerifier | None:
+    """Return what verifies the tokens of clients; None if they need none."""
+    if options.verify_token is not None:
+        return TokenVerifier(import_attribute("--verify-token", options.verify_token))
+    if options.jwks is not None:
+        return make_jwt_verifier(options.jwks, options.token_issuer, options.token_audience)
+    return None
 
 
 def _check(options: argparse.Namespace, url: str | None) -> None:
@@ -92,6 +129,23 @@ def _check(options: argparse.Namespace, url: str | None) -> None:
     if options.session is not None and not options.session.strip():
         hint = "Leave it out for a session of its own at every start."
         raise EdictumConfigError(f"--session {options.session!r} is empty.", hint=hint)
+    _check_tokens(options)
+
+
+def _check_tokens(options: argparse.Namespace) -> None:
+    """Raise for options about tokens that do not go together."""
+    about = (options.jwks, options.verify_token)
+    if any(about) and options.http is None:
+        hint = "Over stdio there is one client; name its user with --principal."
+        raise EdictumConfigError("Tokens can be verified with --http only.", hint=hint)
+    if all(about) or (any(about) and options.principal is not None):
+        hint = "Give one of --jwks, --verify-token and --principal."
+        raise EdictumConfigError("Two options say who is calling.", hint=hint)
+    stated = (options.jwks, options.token_issuer, options.token_audience)
+    if any(stated) and not all(stated):
+        hint = "A token for another service must not be valid here: give all three."
+        message = "--jwks, --token-issuer and --token-audience belong together."
+        raise EdictumConfigError(message, hint=hint)
 
 
 def _find_url(rest: list[str]) -> str | None:
@@ -119,13 +173,58 @@ def _make_guard(options: argparse.Namespace) -> Edictum:
     given: dict[str, Any] = {}
     if options.audit is not None:
         given["audit_sink"] = FileAuditSink(options.audit)
-    if options.mode is not None:
-        given["mode"] = options.mode
+    for name in ("mode", "environment"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    if options.principal is not None:
+        given["principal"] = _parse_principal(options.principal)
+    if options.approvals:
+        given["approval_backend"] = _make_approvals(options.approvals)
     guard: Edictum = Edictum.from_yaml(*options.contracts, **given)
     for sink in getattr(guard.audit_sink, "sinks", ()):
         if isinstance(sink, FileAuditSink):
             sink.open()
     return guard
+
+
+def _make_approvals(named: list[str]) -> ApprovalBackend | None:
+    """Return the backend of approvals: with 'client' and another one, that is for the others."""
+    others = [name for name in named if name != "client"]
+    if len(others) > 1:
+        hint = "Give 'client', one backend, or both."
+        raise EdictumConfigError(f"--approvals names {len(others)} backends.", hint=hint)
+    other = import_attribute("--approvals", others[0]) if others else None
+    backend = read_approval_backend(other() if isinstance(other, type) else other)
+    return ClientApprovals(backend) if "client" in named else backend
+
+
+def import_attribute(option: str, place: str) -> Any:
+    """Return what is named as module:attribute, found from the current directory as well."""
+    module, colon, name = place.partition(":")
+    if not (colon and module and name):
+        hint = "Write it as package.module:name."
+        raise EdictumConfigError(f"{option} {place!r} names no module and attribute.", hint=hint)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(import_module(module), name)
+    except Exception as exc:
+        why = f"{type(exc).__name__}: {exc}"
+        message = f"{option} {place!r} cannot be imported: {why}."
+        raise EdictumConfigError(message, hint="Start the proxy where it can be imported.") from exc
+
+
+def _parse_principal(text: str) -> Principal:
+    """Return the principal of an id, or of pairs such as user_id=ada,role=oncall."""
+    pairs = [
+        part.partition("=") for part in (text if "=" in text else f"user_id={text}").split(",")
+    ]
+    fields: dict[str, Any] = {key.strip(): value.strip() for key, _, value in pairs}
+    known = [name for name in Principal.__slots__ if name != "claims"]
+    if not fields.keys() <= set(known) or not all(fields.values()) or len(fields) < len(pairs):
+        hint = f"Write an id, or pairs such as user_id=ada,role=oncall, of: {', '.join(known)}."
+        raise EdictumConfigError(f"--principal {text!r} is not a principal.", hint=hint)
+    return Principal(**fields)
 
 
 def _parse_header(text: str) -> tuple[str, str]:

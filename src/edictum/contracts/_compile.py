@@ -23,6 +23,7 @@ from edictum.contracts._bundle import (
 from edictum.contracts._computed import NotKnown, compile_directories, compute_value, has_computed
 from edictum.contracts._explain import explain, reason_for
 from edictum.contracts._expressions import (
+    ALWAYS,
     Expression,
     Leaf,
     evaluate,
@@ -298,6 +299,7 @@ class _Compiler:
             timeout_effect=spec.timeout_effect,
             redact=self._compile_redaction(spec),
             shadow=spec.shadow,
+            is_unconditional=spec.when == ALWAYS,
             fuse=self.fusers.get(kind),
         )
 
@@ -388,4 +390,5 @@ class _Compiler:
             effect=unlisted,
             mode=self.mode,
             source="unlisted_tools",
+            is_unconditional=True,
         )

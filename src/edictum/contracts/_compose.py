@@ -67,7 +67,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
 
 
 def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
-    """Return the entries of both; one of ``above`` keeps the amounts that only ``below`` states."""
+    """Return the entries of both; one of ``above`` keeps the amounts and the pin of ``below``."""
     tools = {**below, **above}
     for name in below.keys() & above.keys():
         amounts = {
@@ -75,7 +75,8 @@ def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
             for key in AMOUNT_KEYS
             if key in below[name]
         }
-        tools[name] = {**above[name], **amounts}
+        pin = {"pin": below[name]["pin"]} if "pin" in below[name] else {}
+        tools[name] = {**pin, **above[name], **amounts}
     return tools
 
 

@@ -32,7 +32,7 @@ from edictum.contracts._shapes import (
 from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
-from edictum.core.policy import RUN_IN, TOOL_KEYS
+from edictum.core.policy import PIN_PATTERN, RUN_IN, TOOL_KEYS
 from edictum.redaction import PII_NAMES, SECRETS
 
 API_VERSION = "edictum/v1"
@@ -52,6 +52,7 @@ TOOL_NAME = String(
     pattern=r"^(?! )[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\]$",
     rule="a tool's name or a glob; names have no slashes, and no space before or behind them",
 )
+PIN = String(pattern=PIN_PATTERN, rule="sha256: and 64 hexadecimal digits")
 SCOPE = String(
     max_length=100,
     pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
@@ -225,6 +226,7 @@ TOOL_ENTRY = Record(
         "verify": Field(TOOL_NAME),
         "amounts": Field(MapOf(STATED_AMOUNT)),
         "actual": Field(MapOf(STATED_AMOUNT)),
+        "pin": Field(PIN),
     },
     any_of=(TOOL_KEYS,),
 )

@@ -113,7 +113,8 @@ OLDER_NAMES = {
 class Contract:
     """One rule. ``check`` gets the call (pre, sandbox), the session, or the call and the result.
 
-    A contract can be called like the function it was made from. ``fuse`` makes one function of many
+    A contract can be called like the function it was made from. ``is_unconditional``: it objects to
+    every call of its tools. ``fuse`` makes one function of many
     contracts that a compiler produced: it asks them all, and returns the answers that do not pass.
     """
 
@@ -130,6 +131,7 @@ class Contract:
     timeout_effect: Literal["deny", "allow"] = "deny"
     redact: Callable[[Any], Any] | None = None
     shadow: bool = False
+    is_unconditional: bool = False
     fuse: Callable[[tuple[Contract, ...]], Callable[..., list[tuple[Contract, Any]]]] | None = None
 
     def __post_init__(self) -> None:

@@ -117,6 +117,12 @@ class Limit:
         lasts = self.window_s is None and self.enforce
         return lasts and self.effect == "deny" and not self.depends_on_call
 
+    @property
+    def refuses_all(self) -> bool:
+        """Whether no call is within it."""
+        counts_calls = self.metric in (Metric.ATTEMPTS, Metric.EXECUTIONS)
+        return counts_calls and self.maximum == 0 and self.enforce and self.effect == "deny"
+
     def _check(self) -> None:
         where = f"Limit {self.name!r}"
         if (self.metric is Metric.AMOUNT) is not (self.amount is not None):
@@ -322,6 +328,7 @@ TOOL_FIELDS = {
     "max_failures_per_tool": Metric.FAILURES,
     "max_consecutive_failures_per_tool": Metric.CONSECUTIVE_FAILURES,
 }
+NO_LIMITS = OperationLimits(max_attempts=None, max_tool_calls=None)
 
 
 def tighten_by_bundle(

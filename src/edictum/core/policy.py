@@ -28,10 +28,12 @@ from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import (
     MAX_AMOUNT,
+    NO_LIMITS,
     Limit,
     OperationLimits,
     compile_together,
     limits_for,
+    tighten_by_bundle,
     tools_for,
     width_of,
 )
@@ -41,6 +43,7 @@ from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
 _GLOB = re.compile(r"[*?\[]")
+PIN_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,8 @@ class ToolEntry:
     ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
     an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
     one took effect. ``amounts`` are what a call uses and ``actual`` what its result says it used,
-    by name: numbers, or an ``AmountSource``. ``describes`` False: the entry says nothing about the
+    by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how an MCP server describes
+    the tool: another description is refused. ``describes`` False: the entry says nothing about the
     tool's effect; ``states_effect`` False: not which side effect it has.
     """
 
@@ -63,6 +67,7 @@ class ToolEntry:
     verify: str | None = None
     amounts: Mapping[str, Any] = field(default=EMPTY, hash=False)
     actual: Mapping[str, Any] = field(default=EMPTY, hash=False)
+    pin: str | None = None
     describes: bool = field(default=True, repr=False, compare=False)
     states_effect: bool = field(default=True, repr=False, compare=False)
     # Derived: what each call of the tool states.
@@ -275,9 +280,25 @@ class Policy:
 
     def with_tool(self, name: str, entry: ToolEntry) -> Policy:
         """Return the policy with another entry for a tool."""
+        return self._change(tools={**self.tools, name: entry})
+
+    def without_default_limits(self) -> Policy:
+        """Return the policy with the limits that its bundle states, and no others."""
+        return self._change(limits=tighten_by_bundle(NO_LIMITS, self.session_limits))
+
+    def _change(self, **changed: Any) -> Policy:
         given = {slot: getattr(self, slot) for slot in self.__slots__ if not slot.startswith("_")}
-        changed = {"tools": {**self.tools, name: entry}, "bundle_digest": self._bundle_digest}
-        return Policy(**given | changed)
+        return Policy(**given | {"bundle_digest": self._bundle_digest} | changed)
+
+    def can_allow(self, tool: str, mode: Mode) -> bool:
+        """Return whether some call of a tool may be allowed, as far as that can be known before."""
+        plan = self.plan(tool)
+        is_denied = any(
+            it.is_unconditional and it.effect == "deny" and not it.is_observed(mode)
+            for it in plan.before
+        )
+        is_closed = mode == "enforce" and any(limit.refuses_all for limit in plan.limits)
+        return not (is_denied or is_closed)
 
     def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
@@ -286,13 +307,14 @@ class Policy:
     def entry(self, tool: str) -> ToolEntry:
         """Return the tool's own entry, else that of the most specific glob, else the worst case.
 
-        Amounts that it does not name are those of the globs that match, the more specific first.
+        Amounts and a pin that it does not state are those of the globs that match, the more
+        specific first.
         """
         globs = [name for name in self._tools.matching(tool) if name != tool]
         globs.sort(key=_count_literals, reverse=True)
         names = [tool, *globs] if tool in self.tools else globs
         entries = [self.tools[name] for name in names]
-        return reduce(inherit_amounts, entries) if entries else UNKNOWN_TOOL
+        return reduce(inherit_amounts_and_pin, entries) if entries else UNKNOWN_TOOL
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
@@ -391,6 +413,10 @@ def _is_amount(value: Any) -> bool:
     return is_number and 0 <= value <= MAX_AMOUNT
 
 
+def _is_pin(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(PIN_PATTERN, value) is not None
+
+
 _AMOUNTS_HINT = (
     "Use a dict of names and numbers of 0 or more, selectors (args.amount, or result.cost under"
     " actual), or functions of the {}."
@@ -406,17 +432,19 @@ SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "retry_on_failure": _one_of(True, False),
     "verify": (_is_name, "Use the name of a tool."),
     **{key: (_are_amounts, _AMOUNTS_HINT.format(it)) for key, it in AMOUNT_KEYS.items()},
+    "pin": (_is_pin, "Use sha256: and 64 hexadecimal digits."),
 }
 
 
-def inherit_amounts(entry: ToolEntry, below: ToolEntry) -> ToolEntry:
-    """Return an entry with the amounts of another one that it does not state itself."""
-    if not below.amounts and not below.actual:
+def inherit_amounts_and_pin(entry: ToolEntry, below: ToolEntry) -> ToolEntry:
+    """Return an entry with the amounts and the pin of another one, if it does not state them."""
+    if not (below.amounts or below.actual or below.pin):
         return entry
     return replace(
         entry,
         amounts={**below.amounts, **entry.amounts},
         actual={**below.actual, **entry.actual},
+        pin=entry.pin or below.pin,
     )
 
 
@@ -429,8 +457,8 @@ def _merge_flags(flags: tuple[bool | None, ...]) -> bool | None:
 def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
     """Return the more careful of two descriptions of one tool.
 
-    An entry that says nothing about the tool's effect does not count for it. An amount that both
-    state is the first one's.
+    An entry that says nothing about the tool's effect does not count for it. An amount or a pin
+    that both state is the first one's.
     """
     severity = list(SideEffect)
     both = (first, second)
@@ -447,6 +475,7 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         verify=first.verify or second.verify,
         amounts={**second.amounts, **first.amounts},
         actual={**second.actual, **first.actual},
+        pin=first.pin or second.pin,
         describes=first.describes or second.describes,
         states_effect=first.states_effect or second.states_effect,
     )

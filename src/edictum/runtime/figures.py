@@ -22,9 +22,9 @@ MAX_COUNTED_TOOLS: Final = 1_000  # a model can invent any number of names
 OTHER_TOOLS: Final = "(other)"  # what the tools beyond that are counted as
 BUCKETS: Final = 48
 SAMPLED: Final = 64  # of the calls that the fast path takes, one in so many is timed at the gate
-Ended = tuple[str, str | None, str]  # the decision, what decided, the outcome
-EXECUTED: Final[Ended] = ("allow", None, "executed")
-FAILED: Final[Ended] = ("allow", None, "failed")
+EndKey = tuple[str, str | None, str]  # the decision, what decided, the outcome
+EXECUTED: Final[EndKey] = ("allow", None, "executed")
+FAILED: Final[EndKey] = ("allow", None, "failed")
 
 
 class Durations:
@@ -68,7 +68,7 @@ class ToolTally:
 
     def __init__(self) -> None:
         self.took = Durations(1e-3)
-        self.ends: dict[Ended, int] = {}
+        self.ends: dict[EndKey, int] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -77,14 +77,14 @@ class ToolTally:
         self.ends.clear()
         self.took.clear()
 
-    def add(self, end: Ended, elapsed_ms: int | None = None) -> None:
+    def add(self, end: EndKey, elapsed_ms: int | None = None) -> None:
         """Count a call, and how long it ran if it did."""
         with self._lock:
             self.ends[end] = self.ends.get(end, 0) + 1
             if elapsed_ms is not None:
                 self.took.add(elapsed_ms / 1_000)
 
-    def read_ends(self) -> dict[Ended, int]:
+    def read_ends(self) -> dict[EndKey, int]:
         with self._lock:
             ends = dict(self.ends)
         if self.executed_at_once:
