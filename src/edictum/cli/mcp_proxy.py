@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bundles = "contract bundles, later ones above earlier ones"
     add("--contracts", nargs="+", required=True, metavar="FILE", help=bundles)
     add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin (for a server with a url)")
+    names = "another host name for which --http answers; without it, a port of this machine alone"
+    names += " answers for the machine's own names; '*' is any"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=names)
     sent = "sent to the url with every request"
     add("--header", action="append", default=[], metavar="'NAME: VALUE'", help=sent)
     mode = "in place of the mode that the contracts state"
@@ -70,7 +73,7 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
         return asyncio.run(serve_process(adapter, rest, out))
     if port is None:
         return asyncio.run(serve_url(adapter, url, headers, out))
-    return asyncio.run(serve_port(adapter, url, headers, *port))
+    return asyncio.run(serve_port(adapter, url, headers, *port, options.allow_host))
 
 
 def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
@@ -89,6 +92,9 @@ def _check(options: argparse.Namespace, url: str | None) -> None:
     if options.header and url is None:
         hint = "Give secrets to a command in its environment."
         raise EdictumConfigError("--header needs a server with a url.", hint=hint)
+    if options.allow_host and options.http is None:
+        hint = "Over stdio there is only the client that started the proxy."
+        raise EdictumConfigError("--allow-host needs --http.", hint=hint)
     if options.session is not None and not options.session.strip():
         hint = "Leave it out for a session of its own at every start."
         raise EdictumConfigError(f"--session {options.session!r} is empty.", hint=hint)
