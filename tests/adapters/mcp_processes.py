@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -121,6 +122,12 @@ def gateway_url(contracts: Path, to: str) -> Iterator[str]:
     port = free_port()
     with listening(proxy(contracts, "--http", f"127.0.0.1:{port}", to=[to]), port) as url:
         yield url
+
+
+def read_answer(body: bytes) -> Any:
+    """The message of a JSON body, or the last one of an event stream."""
+    lines = [line[6:] for line in body.splitlines() if line.startswith(b"data: ")]
+    return json.loads(lines[-1] if lines else body)
 
 
 def plain(result: Any) -> Any:

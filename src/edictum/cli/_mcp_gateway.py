@@ -432,7 +432,7 @@ def _filter_event(
     kept = [message for message in map(keep, event.parse()) if message is not None]
     for message in kept[:-1]:
         yield StreamEvent(_encode(message), event.name)
-    yield replace(event, data=_encode(kept[-1]) if kept else "")
+    yield replace(event, data=_encode(kept[-1])) if kept else replace(event, data="", name="")
 
 
 def _keep_refusal_headers(headers: Headers) -> Headers:
