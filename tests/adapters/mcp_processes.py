@@ -118,9 +118,10 @@ def upstream_url() -> Iterator[str]:
 
 
 @contextmanager
-def gateway_url(contracts: Path, to: str) -> Iterator[str]:
+def gateway_url(contracts: Path, to: str, *options: str) -> Iterator[str]:
     port = free_port()
-    with listening(proxy(contracts, "--http", f"127.0.0.1:{port}", to=[to]), port) as url:
+    command = proxy(contracts, "--http", f"127.0.0.1:{port}", *options, to=[to])
+    with listening(command, port) as url:
         yield url
 
 

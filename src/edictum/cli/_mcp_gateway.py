@@ -523,12 +523,13 @@ async def serve_port(
     host: str,
     port: int,
     allowed_hosts: Sequence[str] = (),
+    times: StreamTimes | None = None,
 ) -> int:
     """Serve the clients of a port; return the exit code."""
     uvicorn = import_optional("uvicorn", "mcp")
     sockets = listen(host, port)
     access = check_access(sockets, host, allowed_hosts)
-    gateway = Gateway(adapter, url, headers, access=access)
+    gateway = Gateway(adapter, url, headers, times, access)
     options = {"log_level": "warning", "lifespan": "off", "ws": "none"}
     config = uvicorn.Config(gateway, timeout_graceful_shutdown=SHUTDOWN_S, **options)
     served = list_addresses(sockets, urlsplit(url).path)
