@@ -29,9 +29,7 @@ TESTS = ROOT / "tests" / "adapters"
 # In the daily run as well: quick to import and to run.
 LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fastmcp")
 TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
-MARK = re.compile(
-    r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+(?: and node)?", re.MULTILINE
-)
+MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+(?: and node)?", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.
 WARNINGS = (
     "ignore",

@@ -96,7 +96,8 @@ def free_port() -> int:
 @contextmanager
 def listening(command: list[str], port: int) -> Iterator[str]:
     """The command, until it listens on its port; ended afterwards."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=silent, stderr=silent)
     try:
         for _ in range(300):
             try:

@@ -75,9 +75,7 @@ class Upstream:
 
 
 @asynccontextmanager
-async def gateway_to(
-    upstream: Upstream, rest_s: float = STREAM_REST_S
-) -> AsyncIterator[Gateway]:
+async def gateway_to(upstream: Upstream, rest_s: float = STREAM_REST_S) -> AsyncIterator[Gateway]:
     async with await asyncio.start_server(upstream.serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         url = f"http://{host}:{port}/mcp"

@@ -152,8 +152,7 @@ class Gateway:
         elif calls:
             await self._govern(scope, calls[0], response)
         elif (left := self._find_left_stream(scope)) is not None:
-            await response.start_stream()
-            await self._write(left, response)
+            await self._return_to(left, response)
         else:
             await self._pass(scope, parsed, body, response)
 
@@ -177,11 +176,10 @@ class Gateway:
         wanted = get_headers(scope, b"last-event-id") if scope["method"] == "GET" else []
         return self._streams.find(_get_owner(scope), wanted[0]) if len(wanted) == 1 else None
 
-    async def _write(
-        self, stream: ReplyStream, response: Response, first: StreamEvent | None = None
-    ) -> None:
+    async def _return_to(self, stream: ReplyStream, response: Response) -> None:
         try:
-            await stream.write_to(response, first)
+            await response.start_stream()
+            await stream.write_to(response)
         finally:
             self._streams.release(stream)
 
@@ -189,26 +187,34 @@ class Gateway:
 
     async def _pass(self, scope: Any, parsed: Any, body: bytes, response: Response) -> None:
         """Pass on what is not a call, and the server's response to it."""
-        async with AsyncExitStack() as held:
-            try:
+        asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
+        stream = ReplyStream(self._times.silence_s, asked)
+        if asked:
+            self._streams.add(_get_owner(scope), stream)
+        try:
+            async with AsyncExitStack() as held:
                 written = json.dumps(parsed).encode() if isinstance(parsed, (dict, list)) else body
-                got = await held.enter_async_context(self._open_stream(scope, written))
-            except Exception as exc:
-                await _say_unreachable(parsed, exc, response)
-                return
-            self._note_session(scope, parsed, got)
-            headers = self._keep_headers(got.headers, scope)
-            if get_media_type(got) == EVENTS_TYPE:
-                asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
-                stream = ReplyStream(self._times.silence_s, asked)
-                source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
-                stream.start(source(scope, got, held.pop_all(), stream))
-                if asked:
-                    self._streams.add(_get_owner(scope), stream)
-                await response.start_stream(got.status_code, headers)
-                await self._write(stream, response)
-            else:
-                await self._pass_body(scope, got, headers, response)
+                try:
+                    got = await held.enter_async_context(self._open_stream(scope, written))
+                except Exception as exc:
+                    await _say_unreachable(parsed, exc, response)
+                    return
+                self._note_session(scope, parsed, got)
+                await self._pass_response(scope, got, held, stream, response)
+        finally:
+            self._streams.release(stream)
+
+    async def _pass_response(
+        self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream, response: Response
+    ) -> None:
+        headers = self._keep_headers(got.headers, scope)
+        if get_media_type(got) != EVENTS_TYPE:
+            await self._pass_body(scope, got, headers, response)
+            return
+        source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
+        stream.start(source(scope, got, held.pop_all(), stream))
+        await response.start_stream(got.status_code, headers)
+        await stream.write_to(response)
 
     def _note_session(self, scope: Any, parsed: Any, got: Any) -> None:
         """Remember a session that begins, and forget what has ended."""
@@ -255,12 +261,15 @@ class Gateway:
         self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream
     ) -> None:
         """Pass on what the server says of its own accord. An answer among it was not judged."""
-        is_resumed = bool(get_headers(scope, b"last-event-id"))
+        owner, is_resumed = _get_owner(scope), bool(get_headers(scope, b"last-event-id"))
 
         def keep(message: MCPMessage) -> MCPMessage | None:
-            if is_answer(message) and is_resumed:
-                return make_error_response(message.get("id"), UNJUDGED, INTERNAL_ERROR)
-            return None if is_answer(message) else message
+            if not is_answer(message):
+                return message
+            key = normalize_id(message.get("id"))
+            # Some servers repeat answers of other streams, to requests that are still open.
+            is_lost = is_resumed and not self._streams.has_asked(owner, key)
+            return make_error_response(message.get("id"), UNJUDGED) if is_lost else None
 
         async with held, aclosing(iter_events(got)) as events:
             async for event in events:

@@ -155,11 +155,14 @@ class ResumableStreams:
                 return stream
         return None
 
+    def has_asked(self, owner: Owner, request: MessageKey) -> bool:
+        """Return whether a request has a stream; of clients without a session that is unknown."""
+        return not owner[0] or bool(self._list_asking(owner, request))
+
     def cancel(self, owner: Owner, request: MessageKey) -> None:
         """Stop what is done for a request that its client has given up."""
-        for stream, its_owner in self._owners.items():
-            if its_owner == owner and request in stream.asked:
-                stream.stop()
+        for stream in self._list_asking(owner, request):
+            stream.stop()
 
     def release(self, stream: ReplyStream) -> None:
         """Stop a stream that its client has left, unless it can return: then a while later."""
@@ -172,6 +175,10 @@ class ResumableStreams:
         unread = [each for each in self._owners if not each.has_reader]
         for each in unread[:-MAX_RESUMABLE]:
             self._drop(each)
+
+    def _list_asking(self, owner: Owner, request: MessageKey) -> list[ReplyStream]:
+        streams = [stream for stream, its_owner in self._owners.items() if its_owner == owner]
+        return [stream for stream in streams if request in stream.asked]
 
     def _drop_unread(self, stream: ReplyStream) -> None:
         if not stream.has_reader:
