@@ -28,6 +28,7 @@ class Asked:
     target: str
     headers: dict[str, str]
     body: Any
+    reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     def head(self, status: str = "200 OK", kind: str = "text/event-stream", more: str = "") -> None:
@@ -42,8 +43,7 @@ class Asked:
         self.say(f"{f'id: {event_id}' if event_id else ': x'}\ndata: {json.dumps(message)}\n\n")
 
     def result(self, text: str) -> dict[str, Any]:
-        content = [{"type": "text", "text": text}]
-        return {"jsonrpc": "2.0", "id": self.body["id"], "result": {"content": content}}
+        return make_result(self.body["id"], text)
 
     def end(self) -> None:
         self.writer.write(END)
@@ -51,8 +51,13 @@ class Asked:
     async def until_closed(self) -> None:
         """Return when the other side has closed the connection."""
         with suppress(OSError):
-            while not self.writer.transport.is_closing():
-                await asyncio.sleep(0.01)
+            await self.writer.drain()
+            await self.reader.read()
+
+
+def make_result(message_id: Any, text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"jsonrpc": "2.0", "id": message_id, "result": {"content": content}}
 
 
 Serve = Callable[[Asked], Awaitable[None]]
@@ -67,7 +72,7 @@ class RawServer:
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         try:
-            while not writer.transport.is_closing():
+            while not reader.at_eof():
                 self.asked.append(asked := await _read(reader, writer))
                 await self._serve(asked)
         except (asyncio.IncompleteReadError, OSError):
@@ -82,7 +87,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     method, target, _ = first.split(" ", 2)
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, target, headers, json.loads(body) if body else None, writer)
+    return Asked(method, target, headers, json.loads(body) if body else None, reader, writer)
 
 
 @asynccontextmanager
