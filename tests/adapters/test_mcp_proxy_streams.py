@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -18,6 +17,7 @@ from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_gateway import StreamTimes
 from edictum.cli._mcp_http import ServerUrl
 from edictum.testing.adapter import SECRET, no_secret, without_secret
+from support.waiting import wait_in_loop
 
 pytestmark = pytest.mark.s1  # needs mcp
 
@@ -35,12 +35,6 @@ MINE = {**ACCEPT, "mcp-session-id": "mine", "authorization": "Bearer me"}
 
 def make_adapter() -> MCPAdapter:
     return MCPAdapter(Edictum(contracts=[no_secret("redact", redact=without_secret)]))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def listen_for_ever(asked: Asked) -> None:
@@ -134,8 +128,8 @@ async def test_a_thousand_clients_that_come_and_go_leave_nothing_open() -> None:
         for start in range(0, 1000, 50):
             await asyncio.gather(*(come_and_go(client, start + each, url) for each in range(50)))
         assert len(talking.asked) == 1000
-        await until(lambda: talking.open == 0)
-        await until(lambda: len(asyncio.all_tasks()) <= before)
+        await wait_in_loop(lambda: talking.open == 0)
+        await wait_in_loop(lambda: len(asyncio.all_tasks()) <= before)
         assert len(gateway._streams) == 0
     actions = {event.action for event in adapter.guard.local_sink.events}
     assert actions == {"call_allowed", "call_failed"}
@@ -263,8 +257,8 @@ async def test_a_call_whose_client_does_not_return_is_given_up() -> None:
         httpx.AsyncClient() as client,
     ):
         await call.leave(client, url)
-        await until(lambda: talking.open == 0)
-        await until(lambda: len(gateway._streams) == 0)
+        await wait_in_loop(lambda: talking.open == 0)
+        await wait_in_loop(lambda: len(gateway._streams) == 0)
     assert adapter.guard.local_sink.last().action == "call_failed"
 
 
@@ -288,7 +282,7 @@ async def test_a_call_that_its_client_cancels_is_given_up() -> None:
         httpx.AsyncClient() as client,
     ):
         calling = asyncio.create_task(client.post(url, json=CALL, headers=MINE))
-        await until(lambda: len(talking.asked) == 1)
+        await wait_in_loop(lambda: len(talking.asked) == 1)
         other = {**MINE, "mcp-session-id": "other"}
         for headers in (other, MINE):
             assert not calling.done()
@@ -352,7 +346,7 @@ async def test_over_stdio_a_stream_that_the_server_does_not_offer_is_asked_for_o
     async with raw_server(serve) as (server, talking):
         link = ServerUrl(server, {}, ignore)
         await link.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        await until(lambda: not link._posts)
+        await wait_in_loop(lambda: not link._posts)
         assert len(talking.asked) == 2
         await link.stop()
 
@@ -408,8 +402,8 @@ async def test_calls_of_the_older_transport_are_judged() -> None:
             while b"data: {" not in read:
                 read += await anext(parts)
             answer = read_answer(read)
-        await until(lambda: not gateway._sse)
-        await until(lambda: talking.open <= 1)  # one is kept for the next request
+        await wait_in_loop(lambda: not gateway._sse)
+        await wait_in_loop(lambda: talking.open <= 1)  # one is kept for the next request
     assert (answer["id"], SECRET in str(answer), "[GONE]" in str(answer)) == (7, False, True)
     assert adapter.guard.local_sink.last().action == "call_executed"
 

@@ -317,7 +317,7 @@ class Gateway:
         async def answer() -> None:
             made = await answer_call(self._adapter, request, forward, client)
             status.answer = StreamEvent(_encode(made), "message", status.event_id)
-            await stream.add(status.answer)
+            await stream.add_last(status.answer)
 
         stream.start(answer())
         self._streams.add(_get_owner(scope), stream)

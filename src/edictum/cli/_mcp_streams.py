@@ -41,12 +41,12 @@ class Response:
         self.is_stream = True
         await self.start(status, headers)
 
-    async def write(self, body: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+    async def write(self, body: bytes, is_last: bool = False) -> None:
+        self.is_ended = is_last
+        await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def end(self, body: bytes = b"") -> None:
-        self.is_ended = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self.write(body, is_last=True)
 
     async def respond(self, status: int, media_type: str, body: bytes) -> None:
         await self.start(status, [(b"content-type", media_type.encode())])
@@ -67,6 +67,7 @@ class ReplyStream:
         self._again: deque[StreamEvent] = deque()  # sent, but the client has not seen them
         self._reader: asyncio.Task[Any] | None = None
         self._source: asyncio.Task[None] | None = None
+        self._is_closed = False  # nothing is added any more
         self.is_over = False  # everything has been sent
 
     def start(self, source: Coroutine[Any, Any, None]) -> None:
@@ -102,19 +103,31 @@ class ReplyStream:
             self._sent.append(event)
         return event
 
+    async def add_last(self, event: StreamEvent) -> None:
+        await self.add(event)
+        await self._waiting.put(None)
+        self._is_closed = True
+
     async def write_to(self, response: Response, first: StreamEvent | None = None) -> None:
         """Write everything to its end. A client that returns takes it over from the one before."""
         if self._reader is not None:
             self._reader.cancel()
         self._reader = reader = asyncio.current_task()
         try:
-            if first is not None:
+            if first is not None and first is not COMMENT:  # the headers have said that much
                 await response.write(first.encode())
             while (event := await self.get(self._silence_s)) is not None:
-                await response.write(event.encode())
+                await response.write(event.encode(), is_last=self._take_end())
         finally:
             if self._reader is reader:
                 self._reader = None
+
+    def _take_end(self) -> bool:
+        """Return whether the end of the stream is what comes next, and take it."""
+        if self._is_closed and self._waiting.qsize() == 1:
+            self._waiting.get_nowait()
+            self.is_over = True
+        return self.is_over and not self._again
 
     def rewind(self, event_id: str) -> bool:
         """Go back to after an event that was sent; return whether more can come after it."""
@@ -128,9 +141,12 @@ class ReplyStream:
     def _close(self, source: asyncio.Task[None]) -> None:
         if not source.cancelled() and (exc := source.exception()) is not None:
             logger.warning("a stream of the server broke off: %s", type(exc).__name__)
+        if self._is_closed:
+            return
         if self._waiting.full():  # its client is away, or does not read
             self._waiting.get_nowait()
         self._waiting.put_nowait(None)
+        self._is_closed = True
 
 
 class ResumableStreams:
