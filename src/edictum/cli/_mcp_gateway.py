@@ -29,7 +29,7 @@ from edictum.cli._mcp_access import (
 from edictum.cli._mcp_http import SESSION_HEADER, make_http_client
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import CANCELLED, UNWRITABLE, answer_call
-from edictum.cli._mcp_resume import iter_resumed
+from edictum.cli._mcp_resume import read_with_resumption
 from edictum.cli._mcp_sse import SseSession
 from edictum.cli._mcp_streams import (
     RETURN_S,
@@ -167,10 +167,12 @@ class Gateway:
         headers += [("accept", EVENTS_TYPE), ("last-event-id", event_id or "")]
         return self._client.stream("GET", self._origin + _get_target(scope), headers=headers)
 
-    def _iter_resumed(
+    def _read_events(
         self, scope: Any, got: Any, is_done: Callable[[], bool]
     ) -> AsyncGenerator[StreamEvent, None]:
-        return iter_resumed(got, lambda event_id: self._resume_stream(scope, event_id), is_done)
+        return read_with_resumption(
+            got, lambda event_id: self._resume_stream(scope, event_id), is_done
+        )
 
     def _find_left_stream(self, scope: Any) -> ReplyStream | None:
         wanted = get_headers(scope, b"last-event-id") if scope["method"] == "GET" else []
@@ -252,7 +254,7 @@ class Gateway:
             waiting.difference_update({key} if is_answer(message) else ())
             return message if may_pass else None
 
-        async with held, aclosing(self._iter_resumed(scope, got, lambda: not waiting)) as events:
+        async with held, aclosing(self._read_events(scope, got, lambda: not waiting)) as events:
             async for event in events:
                 for kept in _filter_event(event, keep):
                     await stream.add(kept)
@@ -342,7 +344,7 @@ class Gateway:
                 status.headers = _keep_refusal_headers(self._keep_headers(got.headers, scope))
             elif get_media_type(got) == EVENTS_TYPE:
                 await stream.add(COMMENT)  # so the client sees that the server has begun
-            events = self._iter_resumed(scope, got, lambda: status.is_answered)
+            events = self._read_events(scope, got, lambda: status.is_answered)
             held.push_async_callback(events.aclose)
             async for event in events:
                 messages = event.parse()

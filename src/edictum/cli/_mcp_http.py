@@ -14,7 +14,7 @@ from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
 from edictum.cli._mcp_access import is_at
 from edictum.cli._mcp_relay import CANCELLED, Relay
-from edictum.cli._mcp_resume import iter_reopened, iter_resumed
+from edictum.cli._mcp_resume import read_again_and_again, read_with_resumption
 from edictum.cli._mcp_stdio import ClientStdio, relay_until_end
 from edictum.cli._mcp_wire import (
     ENDPOINT,
@@ -132,7 +132,9 @@ class ServerUrl:
     async def _read_answer(self, message: MCPMessage, response: Any) -> bool:
         """Deliver what a response says, and what a stream that goes on with it says."""
         is_answered = not is_request(message)  # it wants none
-        async with aclosing(iter_resumed(response, self._open, lambda: is_answered)) as events:
+        async with aclosing(
+            read_with_resumption(response, self._open, lambda: is_answered)
+        ) as events:
             async for event in events:
                 for said in event.parse():
                     if not is_answer(said):
@@ -159,7 +161,7 @@ class ServerUrl:
         """Deliver what the server says of its own accord; many offer no such stream."""
         if self._sse is not None:
             return
-        async with aclosing(iter_reopened(self._open)) as events:
+        async with aclosing(read_again_and_again(self._open)) as events:
             async for event in events:
                 for said in _parse_or_log(event):
                     if not is_answer(said):

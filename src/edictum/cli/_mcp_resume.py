@@ -39,7 +39,7 @@ class StreamPosition:
         self.failures += 1
 
 
-async def iter_resumed(
+async def read_with_resumption(
     response: Any, reopen: Reopen, is_done: Callable[[], bool]
 ) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of an answer, and of the streams that go on with it until it is done.
@@ -79,7 +79,7 @@ async def _open_again(held: AsyncExitStack, reopen: Reopen, position: StreamPosi
     raise NotResumed("the server ended the stream before its answer, and does not resume it")
 
 
-async def iter_reopened(reopen: Reopen) -> AsyncGenerator[StreamEvent, None]:
+async def read_again_and_again(reopen: Reopen) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of a stream without an end, opened again until the server refuses it."""
     position, is_refused = StreamPosition(), False
     while not is_refused:
