@@ -15,6 +15,7 @@ import argparse
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -28,7 +29,7 @@ TESTS = ROOT / "tests" / "adapters"
 # In the daily run as well: quick to import and to run.
 LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fastmcp")
 TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
-MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+", re.MULTILINE)
+MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+(?: and node)?", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.
 WARNINGS = (
     "ignore",
@@ -75,6 +76,12 @@ def modules() -> dict[str, str]:
         for path in sorted(TESTS.glob("test_*.py"))
     }
     return {name: mark.group(1) for name, mark in found.items() if mark is not None}
+
+
+def needs_node(name: str) -> bool:
+    """Return whether a test module needs packages of npm."""
+    mark = MARK.search((TESTS / f"test_{name}.py").read_text(encoding="utf-8"))
+    return mark is not None and mark.group(0).endswith("and node")
 
 
 # --- What is installed ----------------------------------------------------------------------------
@@ -197,6 +204,25 @@ def build(name: str, kind: str) -> Path:
     return home / "bin" / "python"
 
 
+def build_node() -> None:
+    """Install the npm packages that tests name in their mark; without npm these are left out."""
+    locked, home = HERE / "node", VENVS / "node"
+    stamp, wanted = home / ".built", (locked / "package-lock.json").read_text(encoding="utf-8")
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return
+    if shutil.which("npm") is None:
+        print("== NOT TESTED: tests with packages of npm, because npm is not there", flush=True)
+        return
+    print(f"== installing {locked.relative_to(ROOT)} into {home.relative_to(ROOT)}", flush=True)
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(locked / name, home / name)
+    if run_command("npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", home):
+        print("== NOT TESTED: tests with packages of npm, because npm failed", flush=True)
+        return
+    stamp.write_text(wanted, encoding="utf-8")
+
+
 # --- What is run ----------------------------------------------------------------------------------
 
 
@@ -206,6 +232,8 @@ def get_results_dir(kind: str) -> Path:
 
 def run_tests(name: str, chosen: list[str], kind: str) -> int:
     python = build(name, kind)
+    if any(needs_node(module) for module in chosen):
+        build_node()
     print(f"== {name}: {', '.join(chosen)}", flush=True)
     paths = [TESTS / f"test_{module}.py" for module in chosen]
     filters = "filterwarnings=" + "\n".join(WARNINGS)

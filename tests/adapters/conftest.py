@@ -18,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = os.environ.get("EDICTUM_VENV", "")
-NEEDS = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs (\S+)", re.MULTILINE)
+NEEDS = re.compile(
+    r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs (\S+)(?: and (node))?", re.MULTILINE
+)
 left_out: list[str] = []
 
 
@@ -28,9 +30,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     found = NEEDS.search(collection_path.read_text(encoding="utf-8"))
     if found is None:
         return None
-    venv, module = found.groups()
+    venv, module, node = found.groups()
+    if VENV and venv != VENV:
+        return True
+    if node and not (ROOT / ".venvs" / "node" / ".built").exists():
+        left_out.append(f"{collection_path.name}: NOT TESTED, npm or its packages are not there")
+        return True
     if VENV:
-        return venv != VENV or None
+        return None
     if find_spec(module.split(".")[0]) is None:
         left_out.append(
             f"{collection_path.name}: {module} is not installed here; run: make frameworks"

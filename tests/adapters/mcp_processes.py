@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -95,7 +96,8 @@ def free_port() -> int:
 @contextmanager
 def listening(command: list[str], port: int) -> Iterator[str]:
     """The command, until it listens on its port; ended afterwards."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=silent, stderr=silent)
     try:
         for _ in range(300):
             try:
@@ -117,10 +119,17 @@ def upstream_url() -> Iterator[str]:
 
 
 @contextmanager
-def gateway_url(contracts: Path, to: str) -> Iterator[str]:
+def gateway_url(contracts: Path, to: str, *options: str) -> Iterator[str]:
     port = free_port()
-    with listening(proxy(contracts, "--http", f"127.0.0.1:{port}", to=[to]), port) as url:
+    command = proxy(contracts, "--http", f"127.0.0.1:{port}", *options, to=[to])
+    with listening(command, port) as url:
         yield url
+
+
+def read_answer(body: bytes) -> Any:
+    """The message of a JSON body, or the last one of an event stream."""
+    lines = [line[6:] for line in body.splitlines() if line.startswith(b"data: ")]
+    return json.loads(lines[-1] if lines else body)
 
 
 def plain(result: Any) -> Any:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from mcp_processes import free_port
+from mcp_processes import free_port, read_answer
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
@@ -166,7 +166,7 @@ async def test_behind_a_port_an_answer_is_judged_in_whatever_form_it_comes(
     respond: Respond,
 ) -> None:
     read = await through_gateway(respond)
-    answer = json.loads(read.body)
+    answer = read_answer(read.body.encode())
     assert (read.status, answer["id"], SECRET in read.body) == (respond[0], 7, False)
     assert "[GONE]" in read.body
     assert read.ending == ("call_failed" if "error" in answer else "call_executed")

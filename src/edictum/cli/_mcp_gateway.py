@@ -1,22 +1,32 @@
-"""MCP over streamable HTTP: a server at a URL, for clients of a port of ours."""
+"""MCP over HTTP: a server at a URL, for clients of a port of ours."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit
 
 from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
-from edictum.cli._mcp_elicitation import Elicitations, can_elicit, is_initialize
+from edictum.cli._mcp_access import (
+    ANY_HOST,
+    OWN_PATH,
+    RESOURCE_PATH,
+    AccessCheck,
+    check_access,
+    get_headers,
+    make_path,
+    move_challenge,
+    move_resource,
+)
+from edictum.cli._mcp_elicitation import CANCELLED, Elicitations, can_elicit, is_initialize
 from edictum.cli._mcp_http import (
     SESSION_HEADER,
     VERSION_HEADER,
@@ -25,46 +35,70 @@ from edictum.cli._mcp_http import (
 )
 from edictum.cli._mcp_port import list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
+from edictum.cli._mcp_resume import read_with_resumption
+from edictum.cli._mcp_sse import SseSession
+from edictum.cli._mcp_streams import (
+    RETURN_S,
+    SILENCE_S,
+    Headers,
+    Owner,
+    ReplyStream,
+    Response,
+    ResumableStreams,
+)
 from edictum.cli._mcp_tokens import TokenError, TokenVerifier
 from edictum.cli._mcp_wire import (
+    COMMENT,
+    ENDPOINT,
     EVENTS_TYPE,
     INTERNAL_ERROR,
     JSON_TYPE,
+    StreamEvent,
     as_list,
     get_media_type,
+    get_object,
     is_answer,
     is_call,
     is_request,
     iter_events,
-    iter_messages,
     make_error_response,
     normalize_id,
     parse_json,
 )
 
-Headers = list[tuple[bytes, bytes]]
 # Headers that belong to one connection, and those that no longer hold for what we pass on.
 DROPPED_HEADERS = {
     *("host", "connection", "keep-alive", "transfer-encoding", "te", "upgrade"),
-    *("content-length", "content-encoding", "accept-encoding", "last-event-id"),
+    *("content-length", "content-encoding", "accept-encoding"),
     *("proxy-authorization", "proxy-connection"),
 }
 MESSAGE_KEYS = {"jsonrpc", "method"}
 # They repeat what a request says.
 ROUTING_HEADERS = {"mcp-method", "mcp-name", VERSION_HEADER}
+# Those of a request that has a body, and a stream that goes on with an earlier one has none.
+BODY_HEADERS = {"content-type", "accept", "last-event-id"}
 # What passes of the answer to a call, unless its status is 200, by which nothing passes.
 REFUSAL_HEADERS = {
     *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
     *(b"access-control-allow-origin", b"access-control-expose-headers"),
 }
+SESSION_KEY = SESSION_HEADER.encode()
 UNREADABLE_BODY = object()
-FORM_TYPE = b"application/x-www-form-urlencoded"
+FORM_TYPE = "application/x-www-form-urlencoded"
 BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
-# A path, which leads back to where the client asked; two slashes begin another host.
-OWN_PATH = re.compile(rb"/(?![/\\])")
-DEFAULT_PORTS = {"http": 80, "https": 443}
+UNJUDGED = "The answer can no longer be judged: this stream was left for too long."
 STREAM_REST_S = 1.0  # how long a stream may go on after its answer
+SHUTDOWN_S = 5  # how long open requests may take to end when the proxy is stopped
 MAX_SESSIONS = 100_000  # of clients, that are remembered
+
+
+@dataclass(frozen=True)
+class StreamTimes:
+    """How long things may take, in seconds."""
+
+    rest_s: float = STREAM_REST_S
+    silence_s: float = SILENCE_S
+    return_s: float = RETURN_S
 
 
 class Gateway:
@@ -75,7 +109,8 @@ class Gateway:
         adapter: MCPAdapter,
         url: str,
         headers: Mapping[str, str],
-        stream_rest_s: float = STREAM_REST_S,
+        times: StreamTimes | None = None,
+        access: AccessCheck | None = None,
         verifier: TokenVerifier | None = None,
     ) -> None:
         parts = urlsplit(url)
@@ -83,15 +118,42 @@ class Gateway:
         self._elicitations = Elicitations()
         self._adapter, self._client = adapter, make_http_client(headers)
         self._origin = f"{parts.scheme}://{parts.netloc}"
-        self._stream_rest_s = stream_rest_s
+        self._times, self._access = times or StreamTimes(), access or AccessCheck([ANY_HOST])
         self._sessions = NegotiatedSessions()
+        self._streams = ResumableStreams(self._times.return_s)
+        self._sse: dict[str, SseSession] = {}  # by the path to which a client sends
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        body, response = await _read_body(receive), Response(send)
+        response = Response(send)
+        if (refusal := self._access.find_refusal(scope)) is not None:
+            await response.respond(refusal[0], "text/plain", refusal[1])
+            return
+        body = await _read_body(receive)
+        work = asyncio.create_task(self._answer(scope, body, response))
+        watching = asyncio.create_task(_cancel_at_disconnect(receive, work))
+        try:
+            await asyncio.wait({work})
+        finally:
+            watching.cancel()
+            work.cancel()
+        if response.is_stream and not response.is_ended:
+            await response.end()
+
+    async def _answer(self, scope: Any, body: bytes, response: Response) -> None:
+        """Answer a request; what goes wrong is one line in the log, and ends this request only."""
+        try:
+            await self._route(scope, body, response)
+        except Exception as exc:
+            log(MCP_DROPPED, "a request could not be answered: %s", type(exc).__name__)
+            if not response.is_started:
+                await response.respond(502, "text/plain", b"The server's answer cannot be read.")
+
+    async def _route(self, scope: Any, body: bytes, response: Response) -> None:
         parsed = _parse_body(scope, body)
+        sse = self._sse.get(_get_target(scope)) if scope["method"] == "POST" else None
         calls = [message for message in as_list(parsed) if is_call(message)]
         is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])
         try:
@@ -101,10 +163,15 @@ class Gateway:
             return
         if parsed is UNREADABLE_BODY or is_bad_call:
             await response.respond(400, "text/plain", BAD_CALL)
+        elif sse is not None:
+            await sse.from_client(scope, parsed, client.principal)
+            await response.respond(202, "text/plain", b"Accepted")
         elif self._elicitations.take(parsed, client.identify().session_id):
             await response.respond(202, "text/plain", b"")
         elif calls:
-            await self._govern(scope, calls[0], receive, response, client)
+            await self._govern(scope, calls[0], response, client)
+        elif (left := self._find_left_stream(scope)) is not None:
+            await self._return_to(left, response)
         else:
             await self._pass(scope, parsed, body, response)
 
@@ -127,112 +194,252 @@ class Gateway:
         self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
     ) -> Any:
         """Send a request as the client did; ``routing`` replaces headers that say what it is."""
-        headers = [
-            (key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]
-        ]
-        dropped = DROPPED_HEADERS | (ROUTING_HEADERS if routing else set())
-        kept = [(key, value) for key, value in headers if key not in dropped]
-        kept += (routing or {}).items()
-        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-        place = self._origin + scope["path"] + query
-        return self._client.stream(scope["method"], place, headers=kept, content=body)
+        headers = _list_headers(scope, DROPPED_HEADERS | (ROUTING_HEADERS if routing else set()))
+        headers += (routing or {}).items()
+        place = self._origin + _get_target(scope)
+        return self._client.stream(scope["method"], place, headers=headers, content=body)
+
+    def _resume_stream(self, scope: Any, event_id: str | None) -> Any:
+        """Open the stream that goes on with the answer to a request, after an event of it."""
+        headers = _list_headers(scope, DROPPED_HEADERS | BODY_HEADERS)
+        headers += [("accept", EVENTS_TYPE), ("last-event-id", event_id or "")]
+        return self._client.stream("GET", self._origin + _get_target(scope), headers=headers)
+
+    def _read_events(
+        self, scope: Any, got: Any, is_done: Callable[[], bool]
+    ) -> AsyncGenerator[StreamEvent, None]:
+        return read_with_resumption(
+            got, lambda event_id: self._resume_stream(scope, event_id), is_done
+        )
+
+    def _find_left_stream(self, scope: Any) -> ReplyStream | None:
+        wanted = get_headers(scope, b"last-event-id") if scope["method"] == "GET" else []
+        return self._streams.find(_get_owner(scope), wanted[0]) if len(wanted) == 1 else None
+
+    async def _return_to(self, stream: ReplyStream, response: Response) -> None:
+        try:
+            await response.start_stream()
+            await stream.write_to(response)
+        finally:
+            self._streams.release(stream)
+
+    # --- What is not a call -----------------------------------------------------------------------
 
     async def _pass(self, scope: Any, parsed: Any, body: bytes, response: Response) -> None:
         """Pass on what is not a call, and the server's response to it."""
-        async with AsyncExitStack() as held:
-            try:
+        asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
+        stream = ReplyStream(self._times.silence_s, asked)
+        if asked:
+            self._streams.add(_get_owner(scope), stream)
+        try:
+            async with AsyncExitStack() as held:
                 written = json.dumps(parsed).encode() if isinstance(parsed, (dict, list)) else body
-                got = await held.enter_async_context(self._open_stream(scope, written))
-            except Exception as exc:
-                kind = type(exc).__name__
-                log(MCP_DROPPED, "a message could not be passed on to the server: %s", kind)
-                message_id = parsed["id"] if is_request(parsed) else None
-                error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
-                await response.respond(502, JSON_TYPE, json.dumps(error).encode())
-                return
-            if is_initialize(parsed):
-                self._sessions.add(scope, got.headers, can_elicit(parsed))
-            await response.start(got.status_code, self._keep_headers(got.headers))
-            if get_media_type(got) == EVENTS_TYPE:
-                await _pass_events(got, parsed, response)
-            else:
-                async for part in got.aiter_bytes():
-                    await response.write(part)
-            await response.end()
+                try:
+                    got = await held.enter_async_context(self._open_stream(scope, written))
+                except Exception as exc:
+                    await _say_unreachable(parsed, exc, response)
+                    return
+                self._note_session(scope, parsed, got)
+                await self._pass_response(scope, got, held, stream, response)
+        finally:
+            self._streams.release(stream)
+
+    async def _pass_response(
+        self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream, response: Response
+    ) -> None:
+        headers = self._keep_headers(got.headers, scope)
+        if get_media_type(got) != EVENTS_TYPE:
+            await self._pass_body(scope, got, headers, response)
+            return
+        source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
+        stream.start(source(scope, got, held.pop_all(), stream))
+        await response.start_stream(got.status_code, headers)
+        await stream.write_to(response)
+
+    def _note_session(self, scope: Any, parsed: Any, got: Any) -> None:
+        """Remember a session that begins, and forget what has ended."""
+        method = parsed.get("method") if isinstance(parsed, dict) else None
+        if is_initialize(parsed):
+            self._sessions.add(scope, got.headers, can_elicit(parsed))
+        elif method == CANCELLED:
+            given_up = get_object(parsed, "params").get("requestId")
+            self._streams.cancel(_get_owner(scope), normalize_id(given_up))
+        elif scope["method"] == "DELETE" and got.is_success:
+            self._sessions.forget(scope)
+
+    async def _pass_body(self, scope: Any, got: Any, headers: Headers, response: Response) -> None:
+        if get_media_type(got) == JSON_TYPE:
+            body = await got.aread()  # all of it, before the client is told that there is one
+            if scope["path"].startswith(RESOURCE_PATH):
+                body = move_resource(body, self._origin, scope)
+            await response.start(got.status_code, headers)
+            await response.end(body)
+            return
+        await response.start(got.status_code, headers)
+        async for part in got.aiter_bytes():
+            await response.write(part)
+        await response.end()
+
+    async def _pass_answers(
+        self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream
+    ) -> None:
+        """Pass on what answers a request, but no other answers: those were not judged."""
+        waiting = set(stream.asked)
+
+        def keep(message: MCPMessage) -> MCPMessage | None:
+            key = normalize_id(message.get("id"))
+            may_pass = not is_answer(message) or key in waiting
+            waiting.difference_update({key} if is_answer(message) else ())
+            return message if may_pass else None
+
+        async with held, aclosing(self._read_events(scope, got, lambda: not waiting)) as events:
+            async for event in events:
+                for kept in _filter_event(event, keep):
+                    await stream.add(kept)
+
+    async def _pass_own_events(
+        self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream
+    ) -> None:
+        """Pass on what the server says of its own accord. An answer among it was not judged."""
+        owner, is_resumed = _get_owner(scope), bool(get_headers(scope, b"last-event-id"))
+
+        def keep(message: MCPMessage) -> MCPMessage | None:
+            if not is_answer(message):
+                return message
+            key = normalize_id(message.get("id"))
+            # Some servers repeat answers of other streams, to requests that are still open.
+            is_lost = is_resumed and not self._streams.has_asked(owner, key)
+            return make_error_response(message.get("id"), UNJUDGED) if is_lost else None
+
+        async with held, aclosing(iter_events(got)) as events:
+            async for event in events:
+                if event.name == ENDPOINT:
+                    await self._pass_sse(event, events, scope, stream)
+                    return
+                for kept in _filter_event(event, keep):
+                    await stream.add(kept)
+
+    async def _pass_sse(
+        self,
+        first: StreamEvent,
+        events: AsyncGenerator[StreamEvent, None],
+        scope: Any,
+        stream: ReplyStream,
+    ) -> None:
+        """Serve a client of HTTP+SSE, for as long as it reads its stream."""
+        here = self._origin + _get_target(scope)
+        place = make_path(urljoin(here, first.data.strip()), self._origin)
+        if place is None or place in self._sse:  # nor could answers to two clients be told apart
+            raise ConnectionError("clients of this stream would send to another server's place")
+        self._sse[place] = session = SseSession(self._adapter, stream, self._post, place)
+        try:
+            await stream.add(replace(first, data=place))
+            async for event in events:
+                await session.from_server(event)
+        finally:
+            self._sse.pop(place, None)
+            await session.close()
+
+    async def _post(self, scope: Any, message: MCPMessage) -> None:
+        async with self._open_stream(scope, json.dumps(message).encode()) as got:
+            got.raise_for_status()
+
+    # --- Calls ------------------------------------------------------------------------------------
 
     async def _govern(
-        self, scope: Any, request: MCPMessage, receive: Any, response: Response, client: MCPClient
+        self, scope: Any, request: MCPMessage, response: Response, client: MCPClient
     ) -> None:
         """Govern one call. What the server says before its answer is streamed as it is."""
-        news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        status = ServerStatus()
+        stream = ReplyStream(self._times.silence_s, {normalize_id(request["id"])})
+        status, client = ServerStatus(), self._add_elicitation(scope, client, stream)
 
         async def forward(message: MCPMessage) -> MCPMessage:
-            async with AsyncExitStack() as held:
-                is_asked = message["id"] == request["id"]  # by the client, not by the catalog
-                routing = None if is_asked else make_routing_headers(message)
-                opening = self._open_stream(scope, json.dumps(message).encode(), routing)
-                got = await held.enter_async_context(opening)
-                if is_asked and got.status_code != 200:
-                    status.code = got.status_code
-                    status.headers = _keep_refusal_headers(self._keep_headers(got.headers))
-                stream = iter_messages(got)
-                async for said in stream:
-                    if is_answer(said):
-                        status.answered = is_asked
-                        self._end_later(stream, held.pop_all())
-                        return said
-                    await news.put(("event", said))
-                raise ConnectionError(f"the server gave no answer (status {got.status_code})")
+            if message["id"] == request["id"]:
+                return await self._ask_server(scope, message, stream, status)
+            routing = make_routing_headers(message)  # the catalog asks, not the client
+            return await self._ask_server(scope, message, stream, ServerStatus(), routing)
 
-        def report(done: asyncio.Task[MCPMessage]) -> None:
-            news.put_nowait(("answer", None if done.cancelled() else done.result()))
+        async def answer() -> None:
+            made = await answer_call(self._adapter, request, forward, client)
+            status.answer = StreamEvent(_encode(made), "message", status.event_id)
+            await stream.add_last(status.answer)
 
-        client = self._add_elicitation(scope, client, news)
-        call = asyncio.create_task(answer_call(self._adapter, request, forward, client))
-        call.add_done_callback(report)
-        watching = asyncio.create_task(_cancel_at_disconnect(receive, call))
+        stream.start(answer())
+        self._streams.add(_get_owner(scope), stream)
         try:
-            await _reply(status, news, response)
+            first = await stream.get(self._times.silence_s if _accepts_events(scope) else None)
+            if first is not None and first is status.answer:
+                await status.respond(response, first)
+                return
+            await response.start_stream()
+            await stream.write_to(response, first)
         finally:
-            watching.cancel()
+            self._streams.release(stream)
 
-    def _add_elicitation(self, scope: Any, client: MCPClient, news: Any) -> MCPClient:
+    def _add_elicitation(self, scope: Any, client: MCPClient, stream: ReplyStream) -> MCPClient:
         """Return the client with a way to ask the person behind it, if it has one."""
         if not self._sessions.can_elicit(scope):
             return client
 
         async def send(message: MCPMessage) -> None:
-            await news.put(("event", message))
+            await stream.add(StreamEvent(_encode(message), "message"))
 
-        owner = client.identify().session_id
-        elicit = self._elicitations.make_asker(send, owner)
+        elicit = self._elicitations.make_asker(send, client.identify().session_id)
         return MCPClient(client.session_id, client.principal, elicit)
 
-    def _end_later(self, stream: AsyncIterator[Any], held: AsyncExitStack) -> None:
+    async def _ask_server(
+        self,
+        scope: Any,
+        message: MCPMessage,
+        stream: ReplyStream,
+        status: ServerStatus,
+        routing: Mapping[str, str] | None = None,
+    ) -> MCPMessage:
+        async with AsyncExitStack() as held:
+            opening = self._open_stream(scope, json.dumps(message).encode(), routing)
+            got = await held.enter_async_context(opening)
+            if got.status_code != 200:
+                status.code = got.status_code
+                status.headers = _keep_refusal_headers(self._keep_headers(got.headers, scope))
+            elif get_media_type(got) == EVENTS_TYPE:
+                await stream.add(COMMENT)  # so the client sees that the server has begun
+            events = self._read_events(scope, got, lambda: status.is_answered)
+            held.push_async_callback(events.aclose)
+            async for event in events:
+                messages = event.parse()
+                if (answer := next(filter(is_answer, messages), None)) is not None:
+                    status.is_answered, status.event_id = True, event.event_id
+                    self._end_later(events, held.pop_all())
+                    return answer
+                for kept in _filter_event(event, lambda said: said):
+                    await stream.add(kept)
+            raise ConnectionError(f"the server gave no answer (status {got.status_code})")
+
+    def _end_later(self, events: AsyncGenerator[Any, None], held: AsyncExitStack) -> None:
         """Read a stream to its end, so that its connection can be used again, but do not wait."""
 
         async def read_rest() -> None:
             with suppress(Exception):  # the answer has been passed on: what fails now does no harm
-                async with held, asyncio.timeout(self._stream_rest_s):  # close one that goes on
-                    async for _ in stream:
+                async with held, asyncio.timeout(self._times.rest_s):  # close one that goes on
+                    async for _ in events:
                         pass
 
         task = asyncio.create_task(read_rest())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _keep_headers(self, headers: Any) -> Headers:
-        """Return the server's headers. A redirect to itself must not lead a client around us."""
+    # --- Headers ----------------------------------------------------------------------------------
+
+    def _keep_headers(self, headers: Any, scope: Any) -> Headers:
+        """Return the server's headers. What leads to the server must not lead around us."""
         kept = [item for item in headers.multi_items() if item[0] not in DROPPED_HEADERS]
-        own = [(key, self._redirect_here(key, value)) for key, value in kept]
+        own = [(key, self._move_header(key, value, scope)) for key, value in kept]
         return [(key.encode("latin-1"), value.encode("latin-1")) for key, value in own]
 
-    def _redirect_here(self, key: str, value: str) -> str:
-        with suppress(ValueError):
-            if key == "location" and _get_origin(value) == _get_origin(self._origin):
-                return urlunsplit(("", "", *urlsplit(value)[2:])) or "/"
-        return value
+    def _move_header(self, key: str, value: str, scope: Any) -> str:
+        if key == "location":
+            return make_path(value, self._origin) or value
+        return move_challenge(value, self._origin, scope) if key == "www-authenticate" else value
 
 
 class NegotiatedSessions:
@@ -245,14 +452,14 @@ class NegotiatedSessions:
 
     def add(self, scope: Any, answered: Mapping[str, str], can_ask: bool = False) -> None:
         """Remember the id in the server's answer, unless it only repeats the client's."""
-        if (given := answered.get(SESSION_HEADER)) and not _get_session_headers(scope):
+        if (given := answered.get(SESSION_HEADER)) and not get_headers(scope, SESSION_KEY):
             self._known[given] = can_ask
             if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
 
     def find(self, scope: Any) -> str | None:
         """Return the id that a request bears, if it is known and the only one."""
-        borne = _get_session_headers(scope)
+        borne = get_headers(scope, SESSION_KEY)
         if len(borne) != 1 or borne[0] not in self._known:
             return None
         self._known[borne[0]] = self._known.pop(borne[0])
@@ -262,45 +469,9 @@ class NegotiatedSessions:
         """Return whether the client of a request said that it can ask the person behind it."""
         return self._known.get(self.find(scope) or "", False)
 
-
-def _get_session_headers(scope: Any) -> list[str]:
-    name = SESSION_HEADER.encode()
-    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
-
-
-async def _pass_events(got: Any, parsed: Any, response: Response) -> None:
-    """Pass on events, but only the answers to this request: others were not judged."""
-    asked = {normalize_id(each["id"]) for each in as_list(parsed) if is_request(each)}
-    async for message in iter_events(got):
-        if not is_answer(message) or normalize_id(message.get("id")) in asked:
-            await response.write_event(message)
-
-
-class Response:
-    """Writes one response of ASGI."""
-
-    def __init__(self, send: Any) -> None:
-        self._send = send
-
-    async def start(self, status: int, headers: Headers) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def write(self, body: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
-
-    async def write_event(self, message: Any) -> None:
-        await self.write(b"event: message\ndata: %s\n\n" % _encode(message))
-
-    async def end(self, body: bytes = b"") -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
-
-    async def refuse_token(self) -> None:
-        await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
-        await self.end()
-
-    async def respond(self, status: int, media_type: str, body: bytes) -> None:
-        await self.start(status, [(b"content-type", media_type.encode())])
-        await self.end(body)
+    def forget(self, scope: Any) -> None:
+        for borne in get_headers(scope, SESSION_KEY):
+            self._known.pop(borne, None)
 
 
 @dataclass
@@ -309,35 +480,34 @@ class ServerStatus:
 
     code: int = 200
     headers: Headers = field(default_factory=list)
-    answered: bool = False
+    is_answered: bool = False
+    event_id: str | None = None  # of the event with the server's answer
+    answer: StreamEvent | None = None  # the judged one
 
-    @property
-    def has_body(self) -> bool:
-        """A refusal without an answer has only its status. After a success clients would wait."""
-        return self.answered or self.code < 300
+    async def respond(self, response: Response, answer: StreamEvent) -> None:
+        """Send an answer without a stream. A refusal of the server that has none is its status.
 
-    async def start(self, response: Response) -> None:
-        typed = [(b"content-type", JSON_TYPE.encode())] if self.has_body else []
-        if self.answered or not self.has_body:
+        After a success clients would wait for one.
+        """
+        typed = [(b"content-type", JSON_TYPE.encode())]
+        if self.is_answered:
             await response.start(self.code, [*self.headers, *typed])
-        else:
+        elif self.code < 300:
             await response.start(200, typed)
+        else:
+            await response.start(self.code, self.headers)
+        has_body = self.is_answered or self.code < 300
+        await response.end(answer.data.encode() if has_body else b"")
 
 
-async def _reply(
-    status: ServerStatus, news: asyncio.Queue[tuple[str, Any]], response: Response
-) -> None:
-    kind, message = await news.get()
-    if kind == "answer":
-        await status.start(response)
-        await response.end(_encode(message) if status.has_body else b"")
-        return
-    await response.start(200, [(b"content-type", EVENTS_TYPE.encode())])
-    while kind == "event":
-        await response.write_event(message)
-        kind, message = await news.get()
-    await response.write_event(message)
-    await response.end()
+def _filter_event(
+    event: StreamEvent, keep: Callable[[MCPMessage], MCPMessage | None]
+) -> Iterator[StreamEvent]:
+    """Yield an event with the messages that are kept, written anew; its id passes even if none."""
+    kept = [message for message in map(keep, event.parse()) if message is not None]
+    for message in kept[:-1]:
+        yield StreamEvent(_encode(message), event.name)
+    yield replace(event, data=_encode(kept[-1])) if kept else replace(event, data="", name="")
 
 
 def _keep_refusal_headers(headers: Headers) -> Headers:
@@ -348,13 +518,33 @@ def _keep_refusal_headers(headers: Headers) -> Headers:
     return [
         (key, value)
         for key, value in headers
-        if key in REFUSAL_HEADERS and (key != b"location" or OWN_PATH.match(value))
+        if key in REFUSAL_HEADERS
+        and (key != b"location" or OWN_PATH.match(value.decode("latin-1")))
     ]
 
 
-def _get_origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def _get_target(scope: Any) -> str:
+    query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+    return f"{scope['path']}{query}"
+
+
+def _list_headers(scope: Any, dropped: set[str]) -> list[tuple[str, str]]:
+    headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
+    return [(key, value) for key, value in headers if key not in dropped]
+
+
+def _get_owner(scope: Any) -> Owner:
+    """Return the client's session and token, by which it is known when it returns."""
+    names = (SESSION_KEY, b"authorization")
+    session, token = ("\n".join(get_headers(scope, name)) for name in names)
+    return session, token
+
+
+def _accepts_events(scope: Any) -> bool:
+    return any(EVENTS_TYPE in value.lower() for value in get_headers(scope, b"accept"))
 
 
 def _parse_body(scope: Any, body: bytes) -> Any:
@@ -364,7 +554,7 @@ def _parse_body(scope: Any, body: bytes) -> Any:
     try:
         return parse_json(body)
     except ValueError:
-        kinds = [value.lower() for key, value in scope["headers"] if key == b"content-type"]
+        kinds = [value.lower() for value in get_headers(scope, b"content-type")]
         is_form = any(kind.startswith(FORM_TYPE) for kind in kinds)
         # another parser may find a message in it: a form is ASCII, and begins with a name
         may_be_json = not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
@@ -380,19 +570,25 @@ async def _read_body(receive: Any) -> bytes:
     return b"".join(parts)
 
 
-async def _cancel_at_disconnect(receive: Any, call: asyncio.Task[Any]) -> None:
+async def _cancel_at_disconnect(receive: Any, work: asyncio.Task[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    call.cancel()
+    work.cancel()
 
 
-def _encode(message: Any) -> bytes:
+async def _say_unreachable(parsed: Any, exc: Exception, response: Response) -> None:
+    kind = type(exc).__name__
+    log(MCP_DROPPED, "a message could not be passed on to the server: %s", kind)
+    message_id = parsed["id"] if is_request(parsed) else None
+    error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
+    await response.respond(502, JSON_TYPE, json.dumps(error).encode())
+
+
+def _encode(message: Any) -> str:
     try:
-        return json.dumps(message).encode()
+        return json.dumps(message)
     except (RecursionError, ValueError):  # it could be read, but is too deep to be written
-        return json.dumps(
-            make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR)
-        ).encode()
+        return json.dumps(make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR))
 
 
 async def serve_port(
@@ -401,13 +597,17 @@ async def serve_port(
     headers: Mapping[str, str],
     host: str,
     port: int,
+    allowed_hosts: Sequence[str] = (),
+    times: StreamTimes | None = None,
     verifier: TokenVerifier | None = None,
 ) -> int:
     """Serve the clients of a port; return the exit code."""
     uvicorn = import_optional("uvicorn", "mcp")
-    gateway = Gateway(adapter, url, headers, verifier=verifier)
-    config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
     sockets = listen(host, port)
+    access = check_access(sockets, host, allowed_hosts)
+    gateway = Gateway(adapter, url, headers, times, access, verifier)
+    options = {"log_level": "warning", "lifespan": "off", "ws": "none"}
+    config = uvicorn.Config(gateway, timeout_graceful_shutdown=SHUTDOWN_S, **options)
     served = list_addresses(sockets, urlsplit(url).path)
     print(f"edictum mcp-proxy: listening on {served}", file=sys.stderr, flush=True)
     await uvicorn.Server(config).serve(sockets)

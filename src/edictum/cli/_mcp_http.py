@@ -1,26 +1,31 @@
-"""MCP over streamable HTTP: a server at a URL, for a client on our stdin."""
+"""MCP over HTTP: a server at a URL, for a client on our stdin."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
 from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
+from edictum.cli._mcp_access import is_at
 from edictum.cli._mcp_elicitation import CANCELLED
 from edictum.cli._mcp_relay import Relay
+from edictum.cli._mcp_resume import read_again_and_again, read_with_resumption
 from edictum.cli._mcp_stdio import ClientStdio, relay_until_end
 from edictum.cli._mcp_wire import (
+    ENDPOINT,
     EVENTS_TYPE,
     JSON_TYPE,
+    StreamEvent,
     get_object,
     is_answer,
     is_request,
-    iter_events,
-    iter_messages,
+    iter_answer,
     make_error_response,
     normalize_id,
 )
@@ -29,6 +34,9 @@ NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
 KEEP_ALIVE_S = 3.0  # less than servers allow, or one of both would close it under a call
 END_SESSION_TIMEOUT_S = 5.0
+ENDPOINT_TIMEOUT_S = 30.0
+ACCEPT_EVENTS = {"accept": EVENTS_TYPE}
+OLDER_STATUS = {400, 404, 405}  # by which a server of HTTP+SSE refuses to be greeted at its URL
 
 
 def make_http_client(headers: Mapping[str, str]) -> Any:
@@ -64,6 +72,7 @@ class ServerUrl:
     ) -> None:
         self._url, self._deliver, self._client = url, deliver, make_http_client(headers)
         self._session: dict[str, str] = {}
+        self._sse: SseServer | None = None  # if it speaks the older transport
         self._posts: dict[Any, asyncio.Task[None]] = {}
 
     async def send(self, message: MCPMessage) -> None:
@@ -102,40 +111,70 @@ class ServerUrl:
             await self._deliver(make_error_response(message["id"], reason))
 
     async def _post(self, message: MCPMessage) -> bool:
-        """Send a message and deliver what comes back; return whether an answer was among it."""
-        accept = {"accept": f"{JSON_TYPE}, {EVENTS_TYPE}"}
-        headers = {**accept, **self._session, **make_routing_headers(message)}
-        answered = False
+        """Send a message and deliver what comes back; return whether it has an answer."""
+        if self._sse is not None:
+            await self._sse.send(message)
+            return True  # it comes on the stream
+        is_first = message.get("method") == "initialize"
+        headers = {**self._session, **make_routing_headers(message)}
+        headers["accept"] = f"{JSON_TYPE}, {EVENTS_TYPE}"
         sending = self._client.stream("POST", self._url, json=message, headers=headers)
         async with sending as response:
             if SESSION_HEADER in response.headers:
                 self._session[SESSION_HEADER] = response.headers[SESSION_HEADER]
-            async for said in iter_messages(response):
-                if not is_answer(said):
-                    await self._deliver(said)
-                elif is_request(message) and not answered:
-                    answered = True
-                    version = get_object(said, "result").get("protocolVersion")
-                    if message["method"] == "initialize" and isinstance(version, str):
-                        self._session[VERSION_HEADER] = version  # later requests repeat it
-                    # whatever its id is: what comes on this way answers this request
-                    await self._deliver({**said, "id": message["id"]})
-            if response.status_code >= 400 and not answered:
-                raise ConnectionError(f"the server answered with status {response.status_code}")
-        return answered
+            is_answered = await self._read_answer(message, response)
+        if is_answered or response.status_code < 400:
+            return is_answered
+        if is_first and response.status_code in OLDER_STATUS and await self._start_sse():
+            return await self._post(message)
+        raise ConnectionError(f"the server answered with status {response.status_code}")
+
+    async def _read_answer(self, message: MCPMessage, response: Any) -> bool:
+        """Deliver what a response says, and what a stream that goes on with it says."""
+        is_answered = not is_request(message)  # it wants none
+        async with aclosing(
+            read_with_resumption(response, self._open, lambda: is_answered)
+        ) as events:
+            async for event in events:
+                for said in event.parse():
+                    if not is_answer(said):
+                        await self._deliver(said)
+                    elif not is_answered:
+                        is_answered = True
+                        await self._deliver(self._note_answer(message, said))
+        return is_answered and is_request(message)
+
+    def _note_answer(self, message: MCPMessage, said: MCPMessage) -> MCPMessage:
+        version = get_object(said, "result").get("protocolVersion")
+        if message["method"] == "initialize" and isinstance(version, str):
+            self._session[VERSION_HEADER] = version  # later requests repeat it
+        # whatever its id is: what comes on this way answers this request
+        return {**said, "id": message["id"]}
+
+    def _open(self, event_id: str | None) -> Any:
+        """Open a stream of the server, after an event of an earlier one."""
+        after = {} if event_id is None else {"last-event-id": event_id}
+        headers = {"accept": EVENTS_TYPE, **self._session, **after}
+        return self._client.stream("GET", self._url, headers=headers)
 
     async def _listen(self) -> None:
         """Deliver what the server says of its own accord; many offer no such stream."""
-        headers = {"accept": EVENTS_TYPE, **self._session}
-        try:
-            async with self._client.stream("GET", self._url, headers=headers) as response:
-                if response.status_code == 200:
-                    async for said in iter_events(response):
-                        if not is_answer(said):
-                            await self._deliver(said)
-        except Exception as exc:
-            kind = type(exc).__name__
-            log(MCP_DROPPED, "the stream of the server's own messages broke off: %s", kind)
+        if self._sse is not None:
+            return
+        async with aclosing(read_again_and_again(self._open)) as events:
+            async for event in events:
+                for said in _parse_or_log(event):
+                    if not is_answer(said):
+                        await self._deliver(said)
+
+    async def _start_sse(self) -> bool:
+        """Try the older transport; return whether the server speaks it."""
+        sse = SseServer(self._client, self._url, self._deliver)
+        self._start("stream", sse.read())
+        if not await sse.is_open():
+            return False
+        self._sse = sse
+        return True
 
     async def stop(self) -> None:
         for task in list(self._posts.values()):
@@ -145,6 +184,61 @@ class ServerUrl:
             either = asyncio.gather(ending, return_exceptions=True)
             await asyncio.wait_for(either, END_SESSION_TIMEOUT_S)
         await self._client.aclose()
+
+
+class SseServer:
+    """A server of HTTP+SSE: it says on a stream where to send to, and answers on that stream."""
+
+    def __init__(self, client: Any, url: str, deliver: Callable[[Any], Awaitable[None]]) -> None:
+        self._client, self._url, self._deliver = client, url, deliver
+        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._open: dict[Any, Any] = {}  # requests without an answer
+
+    async def is_open(self) -> bool:
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._endpoint), ENDPOINT_TIMEOUT_S) != ""
+        except TimeoutError:
+            return False
+
+    async def send(self, message: MCPMessage) -> None:
+        if is_request(message):
+            self._open[normalize_id(message["id"])] = message["id"]
+        response = await self._client.post(await self._endpoint, json=message)
+        if response.status_code >= 400:
+            raise ConnectionError(f"the server answered with status {response.status_code}")
+
+    async def read(self) -> None:
+        """Deliver what the server says until its stream ends; then nothing else can be answered."""
+        try:
+            opening = self._client.stream("GET", self._url, headers=ACCEPT_EVENTS)
+            async with opening as response, aclosing(iter_answer(response)) as events:
+                async for event in events:
+                    await self._take(event)
+        except Exception as exc:
+            log(MCP_DROPPED, "the stream of the server broke off: %s", type(exc).__name__)
+        finally:
+            if not self._endpoint.done():
+                self._endpoint.set_result("")
+        for message_id in list(self._open.values()):
+            await self._deliver(make_error_response(message_id, "The server ended its stream."))
+
+    async def _take(self, event: StreamEvent) -> None:
+        if event.name == ENDPOINT and not self._endpoint.done():
+            endpoint = urljoin(self._url, event.data.strip())
+            self._endpoint.set_result(endpoint if is_at(endpoint, self._url) else "")
+        elif event.name != ENDPOINT:
+            for said in _parse_or_log(event):
+                if is_answer(said):
+                    self._open.pop(normalize_id(said.get("id")), None)
+                await self._deliver(said)
+
+
+def _parse_or_log(event: StreamEvent) -> list[MCPMessage]:
+    try:
+        return event.parse()
+    except ValueError as exc:
+        log(MCP_DROPPED, "an event of the server is dropped: %s", exc)
+        return []
 
 
 async def serve_url(

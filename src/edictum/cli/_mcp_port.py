@@ -45,7 +45,10 @@ def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
     kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=kind, flags=flags):
         try:
-            sockets.append(socket.create_server(address, family=family))
+            opened = socket.create_server(address, family=family)
+            # connections inherit it: an answer must not wait for the client's acknowledgements
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sockets.append(opened)
         except OSError as exc:
             if exc.errno not in ABSENT:
                 raise

@@ -49,8 +49,15 @@ async def answer_call(
 class Relay:
     """Takes what client and server say, and passes it on with ``to_client`` and ``to_server``."""
 
-    def __init__(self, adapter: MCPAdapter, to_client: SendMessage, to_server: SendMessage) -> None:
+    def __init__(
+        self,
+        adapter: MCPAdapter,
+        to_client: SendMessage,
+        to_server: SendMessage,
+        client: MCPClient | None = None,
+    ) -> None:
         self._adapter, self._to_client, self._to_server = adapter, to_client, to_server
+        self.client = client or MCPClient()
         # Calls that the server has been asked. One that was given up stays, so that its late answer
         # is not taken for another's.
         self._asked: dict[MessageKey, asyncio.Future[MCPMessage]] = {}
@@ -150,7 +157,7 @@ class Relay:
 
     async def _govern(self, message: MCPMessage) -> None:
         elicit = self._elicitations.make_asker(self._to_client) if self._can_ask else None
-        client = MCPClient(elicit=elicit)
+        client = MCPClient(self.client.session_id, self.client.principal, elicit)
         answer = await answer_call(self._adapter, message, self._ask_server, client)
         with contextlib.suppress(OSError):  # the client is gone, which its reader will notice
             await self._pass_to_client(answer)

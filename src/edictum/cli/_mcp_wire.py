@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from edictum.adapters.mcp import MCPMessage
@@ -13,14 +14,41 @@ from edictum.adapters.mcp import MCPMessage
 GOVERNED_METHODS = ("tools/call", "tools/list", "resources/read", "prompts/get")
 MessageKey = int | str
 JSON_TYPE, EVENTS_TYPE = "application/json", "text/event-stream"
+ENDPOINT = "endpoint"  # the event of HTTP+SSE that tells a client where to send to
 INVALID_REQUEST, INTERNAL_ERROR, PARSE_ERROR, SERVER_ERROR = -32600, -32603, -32700, -32000
 # Those of event streams; str.splitlines knows more, which are ordinary characters of JSON.
 LINE_END = re.compile(rb"\r\n|\n|\r")
 SIMPLE_ID = rb'\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*'
 ID_VALUE = re.compile(SIMPLE_ID + rb"[,}]")
 LAST_ID = re.compile(rb'"id"' + SIMPLE_ID + rb"\}\s*\Z")
+RETRY_MS = re.compile(r"[0-9]{1,9}")
 # Texts, even one without an end, and what opens and closes; no part is looked at twice.
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One event of a stream. One that says nothing is a comment, which keeps a connection alive."""
+
+    data: str = ""
+    name: str = ""
+    event_id: str | None = None  # with which a client can ask for what comes after it
+    retry_ms: int | None = None  # how long a client should wait before it does
+
+    def parse(self) -> list[MCPMessage]:
+        """Return the messages in it; raise a ValueError if it cannot be read."""
+        return list_messages(parse_json(self.data)) if self.data.strip() else []
+
+    def encode(self) -> bytes:
+        if self == COMMENT:
+            return b": keep-alive\n\n"
+        fields = [("event", self.name), ("id", self.event_id), ("retry", self.retry_ms)]
+        written = [f"{name}: {value}\n" for name, value in fields if value not in ("", None)]
+        lines = [f"data: {line}\n" for line in self.data.split("\n")]
+        return "".join([*written, *lines, "\n"]).encode()
+
+
+COMMENT = StreamEvent()
 
 
 # --- Telling messages apart -----------------------------------------------------------------------
@@ -123,29 +151,41 @@ async def iter_lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             begun = [other]
 
 
-async def iter_events(response: Any) -> AsyncIterator[MCPMessage]:
-    """Yield the messages of an event stream."""
-    data: list[str] = []
+async def iter_events(response: Any) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the events of a stream, and its comments as events that say nothing."""
+    fields: dict[str, list[str]] = {}
     # closed here and now, not by the garbage collector
     async with aclosing(response.aiter_bytes()) as parts, aclosing(iter_lines(parts)) as lines:
         async for line in lines:
-            if line.startswith("data:"):
-                data.append(line[5:].removeprefix(" "))
-            elif not line and data:
-                text, data = "\n".join(data), []
-                for message in list_messages(parse_json(text)) if text.strip() else []:
-                    yield message
+            name, _, value = line.partition(":")
+            if line and not name:
+                yield COMMENT
+            elif line:
+                fields.setdefault(name, []).append(value.removeprefix(" "))
+            elif fields:
+                yield _make_event(fields)
+                fields = {}
+
+
+def _make_event(fields: dict[str, list[str]]) -> StreamEvent:
+    event_id, retry = fields.get("id", [""])[-1], fields.get("retry", [""])[-1]
+    return StreamEvent(
+        data="\n".join(fields.get("data", [])),
+        name=fields.get("event", [""])[-1],
+        event_id=event_id if event_id and "\0" not in event_id else None,
+        retry_ms=int(retry) if RETRY_MS.fullmatch(retry) else None,
+    )
 
 
 def get_media_type(response: Any) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-async def iter_messages(response: Any) -> AsyncIterator[MCPMessage]:
-    """Yield the messages of an answer, whatever form the server chose."""
+async def iter_answer(response: Any) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the events of an answer, whatever form the server chose: JSON is one event."""
     if get_media_type(response) == EVENTS_TYPE:
-        async for message in iter_events(response):
-            yield message
+        async with aclosing(iter_events(response)) as events:
+            async for event in events:
+                yield event
     elif get_media_type(response) == JSON_TYPE and (body := await response.aread()):
-        for message in list_messages(parse_json(body)):
-            yield message
+        yield StreamEvent(body.decode("utf-8-sig", "replace"))

@@ -24,15 +24,17 @@ from edictum.adapters._mcp_pins import PinFile
 from edictum.adapters.mcp import MCPAdapter
 from edictum.approval import ApprovalBackend
 from edictum.audit import FileAuditSink
-from edictum.cli._mcp_gateway import serve_port
+from edictum.cli._mcp_gateway import StreamTimes, serve_port
 from edictum.cli._mcp_http import serve_url
 from edictum.cli._mcp_port import parse_address
 from edictum.cli._mcp_stdio import serve_process
+from edictum.cli._mcp_streams import SILENCE_S
 from edictum.cli._mcp_tokens import TokenVerifier, make_jwt_verifier
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 
+MAX_KEEP_ALIVE_S = 3600
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -46,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bundles = "contract bundles, later ones above earlier ones"
     add("--contracts", nargs="+", required=True, metavar="FILE", help=bundles)
     add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin (for a server with a url)")
+    names = "another host name for which --http answers; without it, a port of this machine alone"
+    names += " answers for the machine's own names; '*' is any"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=names)
+    silence = f"seconds of silence after which --http sends a comment; {SILENCE_S:.0f} by default"
+    add("--keep-alive", type=float, default=SILENCE_S, metavar="SECONDS", help=silence)
     sent = "sent to the url with every request"
     add("--header", action="append", default=[], metavar="'NAME: VALUE'", help=sent)
     mode = "in place of the mode that the contracts state"
@@ -97,7 +104,8 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
         return asyncio.run(serve_process(adapter, rest, out))
     if port is None:
         return asyncio.run(serve_url(adapter, url, headers, out))
-    return asyncio.run(serve_port(adapter, url, headers, *port, verifier))
+    times, hosts = StreamTimes(silence_s=options.keep_alive), options.allow_host
+    return asyncio.run(serve_port(adapter, url, headers, *port, hosts, times, verifier))
 
 
 def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
@@ -126,6 +134,12 @@ def _check(options: argparse.Namespace, url: str | None) -> None:
     if options.header and url is None:
         hint = "Give secrets to a command in its environment."
         raise EdictumConfigError("--header needs a server with a url.", hint=hint)
+    if not 0 < options.keep_alive <= MAX_KEEP_ALIVE_S:
+        hint = f"Give a number of seconds above 0, at most {MAX_KEEP_ALIVE_S}."
+        raise EdictumConfigError(f"--keep-alive {options.keep_alive} cannot be kept.", hint=hint)
+    if options.allow_host and options.http is None:
+        hint = "Over stdio there is only the client that started the proxy."
+        raise EdictumConfigError("--allow-host needs --http.", hint=hint)
     if options.session is not None and not options.session.strip():
         hint = "Leave it out for a session of its own at every start."
         raise EdictumConfigError(f"--session {options.session!r} is empty.", hint=hint)
