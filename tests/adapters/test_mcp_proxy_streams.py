@@ -431,7 +431,7 @@ async def test_a_server_that_dies_in_mid_response_is_one_line_in_the_log(
         except httpx.RemoteProtocolError:
             status = 0  # the client sees that it is not whole
     assert status == {"text/event-stream": 200, "application/json": 502, "text/plain": 0}[kind]
-    ours = [record for record in caplog.records if record.name == "edictum"]
+    ours = [record for record in caplog.records if record.name.startswith("edictum.mcp")]
     assert len([each for each in ours if each.levelno == logging.WARNING]) == 1
     assert all(record.exc_info is None for record in caplog.records)
 
