@@ -14,9 +14,10 @@ from edictum.harness.scheduler import ToolScheduler, ToolWave
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_registry import ToolRegistry, tool
 from edictum.harness.tool_spec import ResourceKey, ToolSpec, spec_from_mcp
-from edictum.harness.turn import TurnResult, run_turn, run_turn_sync
+from edictum.harness.turn import run_turn, run_turn_sync
 from edictum.harness.turn_budget import DeadlineExceeded, DeadlineToken, TurnBudget
 from edictum.harness.turn_call import Turn
+from edictum.harness.turn_result import TurnResult
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
 
 __all__ = [
