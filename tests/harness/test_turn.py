@@ -307,7 +307,8 @@ async def test_a_turn_without_time_answers_without_being_asked() -> None:
     ],
 )
 def test_what_a_model_may_return(answer: Any) -> None:
-    assert to_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
+    calls = (ToolCallRequest("a", "search", {"query": "x"}),)
+    assert to_reply(answer) == ModelReply("text", calls, stop_reason="tool_calls")
 
 
 def test_what_else_a_model_may_return() -> None:

@@ -5,9 +5,18 @@ Schemas from type hints and validation need the extra ``edictum[harness]``; they
 they are first used.
 """
 
+from edictum.errors import ModelError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator
 from edictum.harness.artifact_store import ArtifactError, ArtifactRef, ArtifactStore
 from edictum.harness.messages import ModelReply, Usage
+from edictum.harness.model_events import (
+    ModelEvent,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+)
 from edictum.harness.models import anthropic_model, openai_model
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.scheduler import ToolScheduler, ToolWave
@@ -28,11 +37,18 @@ __all__ = [
     "BoundedToolExecutor",
     "DeadlineExceeded",
     "DeadlineToken",
+    "ModelError",
+    "ModelEvent",
     "ModelReply",
+    "ReasoningDelta",
+    "RefusalDelta",
     "ReplayControl",
     "ResourceKey",
+    "TextDelta",
     "ToolArgValidator",
+    "ToolCallDelta",
     "ToolCallRequest",
+    "ToolCallStarted",
     "ToolRegistry",
     "ToolScheduler",
     "ToolSpec",

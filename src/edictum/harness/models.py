@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from edictum.harness.messages import ChatMessage, ModelReply, Usage, get_path, to_object
+from edictum.harness.model_events import OnModelEvent
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
-Model = Callable[[list[ChatMessage], Sequence[ToolSpec]], Any]
+Model = Callable[..., Any]
 
+OUR_KEYS = ("is_error", "provider_content")
 INSTRUCTION_ROLES = ("system", "developer")
 TOOL_SETTINGS = ("tool_choice", "parallel_tool_calls")  # refused in a request without tools
 # where answers have what Usage counts
@@ -61,7 +63,12 @@ def _make_options(settings: dict[str, Any], tools: list[dict[str, Any]]) -> dict
 def _make_model(api: Any, write: Model, read: Callable[[Any], ModelReply]) -> Model:
     """Say on the model whether it blocks: ``run_turn`` then calls it in a thread."""
 
-    def call(messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> Any:
+    def call(
+        messages: list[ChatMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        on_event: OnModelEvent | None = None,
+    ) -> Any:
         answer = api.create(**write(messages, tools))
 
         async def read_later() -> ModelReply:
@@ -71,6 +78,19 @@ def _make_model(api: Any, write: Model, read: Callable[[Any], ModelReply]) -> Mo
 
     vars(call)["blocks"] = not inspect.iscoroutinefunction(api.create)
     return call
+
+
+def can_stream(model: Any) -> bool:
+    """Whether a model can be called with ``on_event=``, a function that gets each ModelEvent while
+    the reply is received. If the function raises, the reply is broken off and its error is raised.
+
+    ``on_event`` is called where the model runs: in a thread if the model blocks.
+    """
+    try:
+        parameters = inspect.signature(model).parameters
+    except (TypeError, ValueError):  # of a builtin
+        return False
+    return "on_event" in parameters
 
 
 def _read_usage(answer: Any, paths: Sequence[str]) -> Usage:
@@ -96,12 +116,13 @@ def _from_openai(answer: Any) -> ModelReply:
 
 
 def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return messages without ``is_error`` and without empty ones, which providers refuse."""
+    """Return messages without our own keys and without empty ones, which providers refuse."""
+    plain = ({name: value for name, value in m.items() if name not in OUR_KEYS} for m in messages)
     return [
-        {name: value for name, value in message.items() if name != "is_error"}
-        for message in messages
+        message
+        for message in plain
         if message["role"] not in (*INSTRUCTION_ROLES, "assistant")
-        or any(message[name] for name in message.keys() - {"role", "name", "is_error"})
+        or any(message[name] for name in message.keys() - {"role", "name"})
     ]
 
 
@@ -151,7 +172,8 @@ def _to_blocks(message: ChatMessage) -> list[Any]:
             "tool_use_id": message["tool_call_id"],
             "content": "" if content is None else content,
         }
-        return [{**result, "is_error": True}] if message.get("is_error") else [result]
+        is_error = message.get("is_error") or getattr(message, "is_error", False)
+        return [{**result, "is_error": True}] if is_error else [result]
     return [*_content_blocks(message), *map(_to_tool_use, message.get("tool_calls") or ())]
 
 

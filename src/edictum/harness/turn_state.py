@@ -60,7 +60,7 @@ class TurnState:
         self.final_text = ""
         self.timed_out = False
         self.input_tokens = self.output_tokens = 0
-        self.cache_read_tokens = self.cache_creation_tokens = 0
+        self.cache_read_tokens = self.cache_creation_tokens = self.reasoning_tokens = 0
         self._lock = threading.Lock()
         protect(self)
         self.accepting = True
@@ -180,9 +180,11 @@ class TurnState:
         output_tokens: int = 0,
         cache_read_tokens: int = 0,
         cache_creation_tokens: int = 0,
+        reasoning_tokens: int = 0,
     ) -> None:
         with self._lock:
             self.input_tokens += input_tokens
             self.output_tokens += output_tokens
             self.cache_read_tokens += cache_read_tokens
             self.cache_creation_tokens += cache_creation_tokens
+            self.reasoning_tokens += reasoning_tokens
