@@ -9,6 +9,7 @@ from edictum.errors import ModelError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator
 from edictum.harness.artifact_store import ArtifactError, ArtifactRef, ArtifactStore
 from edictum.harness.messages import ModelReply, Usage
+from edictum.harness.model_calls import ModelCall
 from edictum.harness.model_events import (
     ModelEvent,
     ReasoningDelta,
@@ -23,9 +24,10 @@ from edictum.harness.scheduler import ToolScheduler, ToolWave
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_registry import ToolRegistry, tool
 from edictum.harness.tool_spec import ResourceKey, ToolSpec, spec_from_mcp
-from edictum.harness.turn import run_turn, run_turn_sync
+from edictum.harness.turn import run_turn, run_turn_sync, stream_turn
 from edictum.harness.turn_budget import DeadlineExceeded, DeadlineToken, TurnBudget
 from edictum.harness.turn_call import Turn
+from edictum.harness.turn_events import ToolCallEnded, ToolCallMade, TurnEnded, TurnEvent
 from edictum.harness.turn_result import TurnResult
 from edictum.harness.turn_state import ToolTraceEntry, TurnState
 
@@ -37,6 +39,7 @@ __all__ = [
     "BoundedToolExecutor",
     "DeadlineExceeded",
     "DeadlineToken",
+    "ModelCall",
     "ModelError",
     "ModelEvent",
     "ModelReply",
@@ -47,6 +50,8 @@ __all__ = [
     "TextDelta",
     "ToolArgValidator",
     "ToolCallDelta",
+    "ToolCallEnded",
+    "ToolCallMade",
     "ToolCallRequest",
     "ToolCallStarted",
     "ToolRegistry",
@@ -56,6 +61,8 @@ __all__ = [
     "ToolWave",
     "Turn",
     "TurnBudget",
+    "TurnEnded",
+    "TurnEvent",
     "TurnResult",
     "TurnState",
     "Usage",
@@ -64,5 +71,6 @@ __all__ = [
     "run_turn",
     "run_turn_sync",
     "spec_from_mcp",
+    "stream_turn",
     "tool",
 ]

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final
 
 from edictum._callers import FromContext
 from edictum.core.call import check_session_id
 from edictum.errors import EdictumConfigError
-from edictum.execution.portal import PORTAL
+from edictum.execution.portal import INTERRUPT_S, PORTAL
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import check_arguments, check_messages, check_tools
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.messages import ChatMessage
+from edictum.harness.model_calls import OnModelCall, check_prices
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.turn_budget import TurnBudget
+from edictum.harness.turn_events import EventFeed, OnEvent, TurnEvent
 from edictum.harness.turn_loop import OnOutcome, TurnLoop
 from edictum.harness.turn_result import TurnResult
 from edictum.harness.turn_state import TurnState
+
+# of a turn without a budget: more than a coding agent needs, and still an end
+DEFAULT_BUDGET: Final[dict[str, Any]] = {
+    "timeout_s": 600,
+    "max_steps": 100,
+    "max_tool_calls": 200,
+    "max_context_tokens": None,
+}
 
 
 async def run_turn(
@@ -37,15 +49,18 @@ async def run_turn(
     parallel_enabled: bool = True,
     web_mode: str = "on",
     on_outcome: OnOutcome | None = None,
+    on_model_call: OnModelCall | None = None,
+    on_event: OnEvent | None = None,
     **executor_options: Any,
 ) -> TurnResult:
     """Run one turn.
 
-    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls; it may be
+    ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls. It may be
     synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is called when a
-    call ends. ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``,
-    ``metadata``, ``amounts`` and ``parent_session_id`` may. Further options are those of
-    ``BoundedToolExecutor``.
+    call ends, ``on_model_call(call)``, and ``on_event(event)``, which is told of everything as it
+    happens. A turn that is cancelled leaves the conversation in ``state.messages``.
+    ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``, ``metadata``,
+    ``amounts`` and ``parent_session_id`` may. Further options are those of ``BoundedToolExecutor``.
     """
     check_arguments(
         model=model,
@@ -55,9 +70,12 @@ async def run_turn(
         artifact_store=artifact_store,
         scheduler=scheduler,
         on_outcome=on_outcome,
+        on_model_call=on_model_call,
+        on_event=on_event,
     )
     conversation, registry = check_messages(messages), check_tools(tools)
     state, chosen = _open_state(state, budget, session_id, artifact_store)
+    check_prices(state.budget.price)
     loop = TurnLoop(
         model=model,
         messages=conversation,
@@ -69,12 +87,15 @@ async def run_turn(
             **executor_options,
         ),
         state=state,
-        budget=budget or state.budget,
+        budget=state.budget,
         scheduler=scheduler or ToolScheduler(),
         parallel=parallel_enabled,
         web_mode=web_mode,
         on_outcome=on_outcome,
+        on_model_call=on_model_call,
+        feed=None if on_event is None else EventFeed(on_event),
     )
+    state.begin_turn()
     try:
         return await loop.run()
     finally:
@@ -84,8 +105,44 @@ async def run_turn(
 def run_turn_sync(
     model: Callable[..., Any], messages: Sequence[ChatMessage], *args: Any, **options: Any
 ) -> TurnResult:
-    """Run one turn from synchronous code in any thread, even inside a running event loop."""
-    return PORTAL.run(run_turn(model, messages, *args, **options))
+    """Run one turn from synchronous code in any thread, even inside a running event loop.
+
+    Listeners are called in another thread. A KeyboardInterrupt cancels the turn.
+    """
+    ended = threading.Event()
+
+    async def run() -> TurnResult:
+        try:
+            return await run_turn(model, messages, *args, **options)
+        finally:
+            ended.set()
+
+    try:
+        return PORTAL.run(run())
+    except KeyboardInterrupt:
+        ended.wait(INTERRUPT_S)  # then state.messages is there
+        raise
+
+
+async def stream_turn(
+    model: Callable[..., Any], messages: Sequence[ChatMessage], *args: Any, **options: Any
+) -> AsyncGenerator[TurnEvent, None]:
+    """Run one turn, with the arguments of ``run_turn``, and yield its events as they happen.
+
+    The last is ``TurnEnded``, with the result. Closing the generator cancels the turn.
+    """
+    events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
+    turn = asyncio.create_task(
+        run_turn(model, messages, *args, on_event=events.put_nowait, **options)
+    )
+    turn.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await turn
+    finally:
+        turn.cancel()
+        await asyncio.wait((turn,))
 
 
 def _open_state(
@@ -95,12 +152,14 @@ def _open_state(
     if state is not None and session_id and state.session_id not in ("", session_id):
         problem = f"session_id is given beside a state of the session {state.session_id!r}."
         raise EdictumConfigError(problem, hint="Leave one of them out.")
+    state = state if state is not None else TurnState()
+    if budget is not None or state.has_default_budget:
+        state.budget = budget if budget is not None else TurnBudget.create(**DEFAULT_BUDGET)
     if callable(session_id):
         if store is not None:  # a model reads the artifacts of one session
             problem = "session_id is a function, and there is an artifact_store."
             raise EdictumConfigError(problem, hint="Pass the session of the turn as text.")
-        return state if state is not None else TurnState("", budget), session_id
-    state = state if state is not None else TurnState("", budget)
+        return state, session_id
     if session_id:
         check_session_id(session_id)
         state.session_id = session_id

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edictum.core.call import check_session_id
+from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.turn_budget import TurnBudget
@@ -39,7 +40,11 @@ class ToolTraceEntry:
 
 
 class TurnState:
-    """The state of one turn. Without a ``session_id`` its calls belong to the guard's session."""
+    """The state of one turn. Without a ``session_id`` its calls belong to the guard's session.
+
+    ``messages`` is the conversation when the turn is over, even if it was cancelled: with what each
+    call ended with, and for a call that was not made a message that says so.
+    """
 
     def __init__(
         self,
@@ -52,11 +57,13 @@ class TurnState:
         if session_id:
             check_session_id(session_id)
         self.session_id = session_id
+        self.has_default_budget = budget is None
         self.budget = budget if budget is not None else TurnBudget.create()
         self.replay = replay if replay is not None else ReplayControl()
         self.blocked_tool_names: set[str] = set()
         self.tool_trace: dict[str, ToolTraceEntry] = {}
         self.tool_results: list[ToolOutcome] = []
+        self.messages: tuple[dict[str, Any], ...] = ()
         self.final_text = ""
         self.timed_out = False
         self.input_tokens = self.output_tokens = 0
@@ -64,6 +71,7 @@ class TurnState:
         self._lock = threading.Lock()
         protect(self)
         self.accepting = True
+        self._has_begun = False
         self._repairs: dict[tuple[str, str], int] = {}
         self._max_trace = max_trace
         self._late: deque[ToolTraceEntry] = deque(maxlen=max_trace)
@@ -137,6 +145,16 @@ class TurnState:
             late = list(self._late)
             self._late.clear()
         return late
+
+    def begin_turn(self) -> None:
+        """Take the state for one turn. Raise if it was taken before, or is closed."""
+        with self._lock:
+            if self._has_begun or not self.accepting:
+                raise EdictumConfigError(
+                    "state is a TurnState that has served a turn already.",
+                    hint="Pass a new TurnState for each turn; state.messages is the conversation.",
+                )
+            self._has_begun = True
 
     def close_writes(self) -> None:
         """End the turn: no result counts any more, and no call starts."""
