@@ -8,6 +8,7 @@ they are first used.
 from edictum.errors import ModelError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator
 from edictum.harness.artifact_store import ArtifactError, ArtifactRef, ArtifactStore
+from edictum.harness.attachments import File, Image
 from edictum.harness.messages import ModelReply, Usage
 from edictum.harness.model_calls import ModelCall
 from edictum.harness.model_events import (
@@ -18,7 +19,7 @@ from edictum.harness.model_events import (
     ToolCallDelta,
     ToolCallStarted,
 )
-from edictum.harness.models import anthropic_model, openai_model
+from edictum.harness.models import anthropic_model, openai_model, openai_responses_model
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.scheduler import ToolScheduler, ToolWave
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
@@ -39,6 +40,8 @@ __all__ = [
     "BoundedToolExecutor",
     "DeadlineExceeded",
     "DeadlineToken",
+    "File",
+    "Image",
     "ModelCall",
     "ModelError",
     "ModelEvent",
@@ -68,6 +71,7 @@ __all__ = [
     "Usage",
     "anthropic_model",
     "openai_model",
+    "openai_responses_model",
     "run_turn",
     "run_turn_sync",
     "spec_from_mcp",

@@ -9,9 +9,16 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from edictum.core.values import dumps, show
 from edictum.errors import EdictumInputError
+from edictum.harness.attachments import find_attachments
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_call import NOT_A_NAME
-from edictum.outcomes import ToolDenied, ToolOutcome, outcome_is_error, outcome_to_model_content
+from edictum.outcomes import (
+    ToolDenied,
+    ToolExecutionResult,
+    ToolOutcome,
+    outcome_is_error,
+    outcome_to_model_content,
+)
 
 ChatMessage = dict[str, Any]
 CHAT_API = "openai"  # replies of chat completions: their messages are chat messages already
@@ -24,7 +31,11 @@ StopReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call. ``reasoning_tokens`` are part of ``output_tokens``."""
+    """Tokens of one model call, as its provider counts them.
+
+    OpenAI's ``input_tokens`` include those that were read from a cache, Anthropic's do not.
+    ``reasoning_tokens`` are part of ``output_tokens``.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -103,9 +114,16 @@ def _check_reply(reply: ModelReply) -> ModelReply:
 
 
 def _to_usage(usage: Any) -> Usage:
-    """Return the counts of a reply; what is not a number counts as 0."""
-    counts = [get_path(usage, each.name) for each in fields(Usage)]
-    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
+    return read_usage(usage, {each.name: (each.name,) for each in fields(Usage)})
+
+
+def read_usage(usage: Any, paths: Mapping[str, Sequence[str]]) -> Usage:
+    """Return the counts of a reply, each from the first path that has a number; else 0."""
+    counts = {}
+    for name, known in paths.items():
+        found = (get_path(usage, *path.split(".")) for path in known)
+        counts[name] = next((count for count in found if isinstance(count, int)), 0)
+    return Usage(**counts)
 
 
 def _to_text(text: Any) -> str:
@@ -170,8 +188,9 @@ def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMe
         content = without_surrogates(reply.content)
         message["provider_content"] = {"api": reply.api, "content": content}
     if reply.api == CHAT_API and isinstance(reply.content, Mapping):
-        message = {**without_surrogates(reply.content), **message}
-        message.pop("tool_calls", None)
+        given = without_surrogates(reply.content)
+        in_parts = {"content": given["content"]} if isinstance(given.get("content"), list) else {}
+        message = drop_calls({**given, **message, **in_parts})
     if reply.tool_calls:
         message["tool_calls"] = []
         add_calls(message, reply.tool_calls[:most])
@@ -204,11 +223,23 @@ def _write_call(call: ToolCallRequest) -> dict[str, Any]:
 
 
 def make_tool_message(call_id: str, outcome: ToolOutcome) -> ToolMessage:
-    """Return the message of an outcome. A denial is told as an error: the tool did not run."""
-    content = outcome_to_model_content(outcome)
+    """Return the message of an outcome, with its images and files as parts. A denial is told as an
+    error: the tool did not run.
+    """
+    content: Any = outcome_to_model_content(outcome)
+    if isinstance(outcome, ToolExecutionResult):
+        parts = [each.to_part() for each in find_attachments(outcome.output)]
+        content = [{"type": "text", "text": content}, *parts] if parts else content
     message = ToolMessage(role="tool", tool_call_id=call_id, content=content)
     message.is_error = isinstance(outcome, ToolDenied) or outcome_is_error(outcome)
     return message
+
+
+def is_error_message(message: ChatMessage) -> bool:
+    """Return whether a tool message tells of an error. A message that is not ours may say so by a
+    key.
+    """
+    return bool(message.get("is_error") or getattr(message, "is_error", False))
 
 
 def make_system_message(text: str) -> ChatMessage:
