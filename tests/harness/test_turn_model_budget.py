@@ -68,6 +68,21 @@ def call(query: str) -> ToolCallRequest:
     return ToolCallRequest("c", "search", {"query": query})
 
 
+@pytest.mark.parametrize(
+    ("api", "tokens", "cost"), [("openai", 110, 70), ("anthropic", 150, 110), ("", 150, 110)]
+)
+async def test_cached_tokens_count_once_whatever_the_provider(
+    api: str, tokens: int, cost: float
+) -> None:
+    """OpenAI's input tokens include the cached ones, Anthropic's do not."""
+    reply = ModelReply("hi", (), Usage(100, 10, 30, 10), api=api)
+    price = {"input_tokens": 1e6, "cache_read_tokens": 0, "output_tokens": 1e6}
+    budget = TurnBudget.create(60, price=price)
+    result = await run_turn(Script(reply), USER, [], new_guard(), budget)
+    (call,) = result.model_calls
+    assert (call.tokens, call.cost, budget.tokens_used) == (tokens, cost, tokens)
+
+
 async def test_tokens_that_are_used_up_leave_no_last_question() -> None:
     model = endless(Usage(100, 0))
     budget = TurnBudget.create(60, max_steps=1, max_tokens=100)

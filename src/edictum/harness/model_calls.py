@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from edictum.errors import EdictumConfigError, ModelError
-from edictum.harness.messages import StopReason, Usage
+from edictum.harness.messages import CHAT_API, ModelReply, StopReason, Usage
+from edictum.harness.models._responses import RESPONSES_API
 from edictum.harness.turn_budget import Price, TurnBudget, is_amount
 
 MILLION = 1_000_000
 TOKEN_KINDS = tuple(each.name for each in fields(Usage))
+COUNTS_CACHED_AS_INPUT = frozenset({CHAT_API, RESPONSES_API})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One call of the model. ``stop_reason`` is None if it failed or ran out of time: ``error``."""
+    """One call of the model. ``stop_reason`` is None if it failed or ran out of time: ``error``.
+
+    ``usage`` is separated by kind, whatever the provider: ``input_tokens`` are those that were
+    neither read from a cache nor written to it. ``tokens`` are all of them, read and written.
+    """
 
     step: int
     duration_s: float
     usage: Usage = field(default=Usage())
+    tokens: int = 0
     stop_reason: StopReason | None = None
     model: str = ""
     response_id: str = ""
@@ -31,8 +38,17 @@ class ModelCall:
 OnModelCall: TypeAlias = Callable[[ModelCall], Any]
 
 
+def separate_usage(reply: ModelReply) -> Usage:
+    """Return the usage of a reply with each token read in one kind only."""
+    usage = reply.usage
+    if reply.api not in COUNTS_CACHED_AS_INPUT:
+        return usage
+    cached = usage.cache_read_tokens + usage.cache_creation_tokens
+    return replace(usage, input_tokens=max(0, usage.input_tokens - cached))
+
+
 def count_tokens(usage: Usage) -> int:
-    """Return all tokens of a call, read and written; reasoning is part of what is written."""
+    """Return all tokens of a separated usage; reasoning is part of what is written."""
     cached = usage.cache_read_tokens + usage.cache_creation_tokens
     return usage.input_tokens + usage.output_tokens + cached
 
@@ -65,7 +81,7 @@ def find_cost(call: ModelCall, price: Price | None) -> float | None:
 def check_usage(call: ModelCall, budget: TurnBudget) -> None:
     """Raise if a call does not say how many tokens it used, and the budget depends on it."""
     by_tokens = budget.max_cost is not None and isinstance(budget.price, Mapping)
-    if (budget.max_tokens is not None or by_tokens) and not count_tokens(call.usage):
+    if (budget.max_tokens is not None or by_tokens) and not call.tokens:
         name = "max_cost" if budget.max_tokens is None else "max_tokens"
         hint = f"Return a ModelReply with a Usage, or leave {name} out."
         raise ModelError(f"The reply has no usage, so {name} cannot be kept.", hint=hint)

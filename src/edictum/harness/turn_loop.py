@@ -41,6 +41,7 @@ from edictum.harness.model_calls import (
     check_usage,
     count_tokens,
     find_cost,
+    separate_usage,
 )
 from edictum.harness.models import can_stream
 from edictum.harness.scheduler import ToolScheduler
@@ -240,10 +241,12 @@ class TurnLoop:
         step = len(self.model_calls) + 1
         if isinstance(reply, Exception):
             return ModelCall(step=step, duration_s=duration_s, error=reply), reply
+        usage = separate_usage(reply)
         call = ModelCall(
             step=step,
             duration_s=duration_s,
-            usage=reply.usage,
+            usage=usage,
+            tokens=count_tokens(usage),
             stop_reason=reply.stop_reason,
             model=reply.model,
             response_id=reply.response_id,
@@ -256,8 +259,7 @@ class TurnLoop:
         except Exception as exc:  # of a user-supplied function: what cannot be counted is not used
             problem, self.unfinished = exc, reply.text
             call = replace(call, error=exc)
-        tokens = count_tokens(reply.usage)
-        self.budget.add_usage(tokens, call.cost or 0.0, tokens)
+        self.budget.add_usage(call.tokens, call.cost or 0.0, call.tokens)
         return call, problem
 
     def _add_reply(self, reply: ModelReply) -> None:
