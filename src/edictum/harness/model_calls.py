@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
+from edictum.core.limits import MILLION
 from edictum.errors import EdictumConfigError, ModelError
 from edictum.harness.messages import CHAT_API, ModelReply, StopReason, Usage
 from edictum.harness.models._responses import RESPONSES_API
 from edictum.harness.turn_budget import Price, TurnBudget, is_amount
 
-MILLION = 1_000_000
 TOKEN_KINDS = tuple(each.name for each in fields(Usage))
 COUNTS_CACHED_AS_INPUT = frozenset({CHAT_API, RESPONSES_API})
 

@@ -167,7 +167,7 @@ class TurnBudget:
             self.cost_used += cost
             self.context_tokens = context_tokens
 
-    def find_spent(self) -> Literal["tokens", "cost", "context"] | None:
+    def find_used_up_limit(self) -> Literal["tokens", "cost", "context"] | None:
         """Return which bound on the use of a model is reached, or None."""
         if self.max_tokens is not None and self.tokens_used >= self.max_tokens:
             return "tokens"

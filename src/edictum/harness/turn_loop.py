@@ -144,6 +144,7 @@ class TurnLoop:
         finally:
             if self.feed is not None:
                 self.feed.close()
+            self._keep_unfinished()
             self.state.messages = self._list_messages()
 
     async def _run(self) -> TurnResult:
@@ -168,7 +169,7 @@ class TurnLoop:
 
     def _find_exhausted_budget(self) -> StoppedBy | None:
         """Return which part of the budget leaves no room for another step, or None."""
-        if (spent := self.budget.find_spent()) is not None:
+        if (spent := self.budget.find_used_up_limit()) is not None:
             return spent
         if self.budget.tool_time_s() <= 0:
             return "deadline"
@@ -203,14 +204,14 @@ class TurnLoop:
         relay = None if self.feed is None else ReplyRelay(self.feed)
         try:
             answer = await await_until(self._call_model(tools, relay), timeout_s)
-            if relay is not None and isinstance(answer, ModelReply):
-                relay.complete(answer)
         except TimeoutError as exc:  # the turn's own: what the model raises comes as a value
             answer = _OutOfTime(*exc.args)
         finally:
-            self.unfinished = "" if relay is None else relay.text
             if relay is not None:
+                self.unfinished = relay.text
                 relay.close()
+        if isinstance(answer, ModelReply):
+            self.unfinished = answer.text
         return answer  # type: ignore[no-any-return]  # of await_until: what _call_model returns
 
     async def _call_model(
@@ -223,7 +224,10 @@ class TurnLoop:
         try:
             blocks = getattr(self.model, "blocks", not is_async)
             answer = await call_in_thread(call) if blocks else call()
-            return to_reply(await answer if isawaitable(answer) else answer)
+            reply = to_reply(await answer if isawaitable(answer) else answer)
+            if relay is not None:
+                relay.complete(reply)
+            return reply
         except Exception as exc:
             return exc
         except KeyboardInterrupt:
@@ -257,8 +261,7 @@ class TurnLoop:
             call = replace(call, cost=find_cost(call, self.budget.price))
             check_usage(call, self.budget)
         except Exception as exc:  # of a user-supplied function: what cannot be counted is not used
-            problem, self.unfinished = exc, reply.text
-            call = replace(call, error=exc)
+            problem, call = exc, replace(call, error=exc)
         self.budget.add_usage(call.tokens, call.cost or 0.0, call.tokens)
         return call, problem
 
@@ -273,9 +276,10 @@ class TurnLoop:
 
         Tokens and money have no reserve: once they are used up, the model is not asked again.
         """
-        if (spent := self.budget.find_spent()) is not None:
+        if (spent := self.budget.find_used_up_limit()) is not None:
             return self._make_result(spent)
-        left_s, text = self.budget.remaining_s(), self.unfinished or self.text
+        self._keep_unfinished()
+        left_s, text = self.budget.remaining_s(), self.text
         if left_s >= MIN_ANSWER_S:
             over = "The budget of this turn is used up."
             self._tell_model(f"{over} Answer now with what you have; no tool can be called.")
@@ -293,11 +297,11 @@ class TurnLoop:
         if last.get("role") == "assistant" and "tool_calls" in last:
             # providers refuse calls without tool messages; a copy, because it may be the caller's
             self.messages[-1] = drop_calls(last)
+        self._keep_unfinished()
         reply, is_late = self.reply, stopped == "deadline"
-        text = self.unfinished or self.text
-        self.state.final_text, self.state.timed_out = text, is_late
+        self.state.final_text, self.state.timed_out = self.text, is_late
         return TurnResult(
-            text=text,
+            text=self.text,
             messages=self._list_messages(),
             outcomes=tuple(self.outcomes),
             stopped_by=stopped,
@@ -312,13 +316,17 @@ class TurnLoop:
             parse_error="" if reply is None else reply.parse_error,
         )
 
-    def _list_messages(self) -> tuple[ChatMessage, ...]:
-        """Return the conversation: without notes, with the text of a reply that broke off."""
-        notes = {id(note) for note in self.notes}
-        kept = [message for message in self.messages if id(message) not in notes]
+    def _keep_unfinished(self) -> None:
+        """Add what a reply had said when it broke off, without its calls."""
         if self.unfinished:
-            kept.append(make_assistant_message(ModelReply(self.unfinished)))
-        return tuple(kept)
+            self.text = self.unfinished
+            self.messages.append(make_assistant_message(ModelReply(self.unfinished)))
+            self.unfinished = ""
+
+    def _list_messages(self) -> tuple[ChatMessage, ...]:
+        """Return the conversation without notes."""
+        notes = {id(note) for note in self.notes}
+        return tuple(message for message in self.messages if id(message) not in notes)
 
     # --- The calls --------------------------------------------------------------------------------
 
@@ -419,9 +427,9 @@ class TurnLoop:
         level = next((level for level in WARN_AT if used >= level), 0.0)
         if level > self.warned_at:
             self.warned_at = level
-            self._tell_model(f"{level:.0%} of this turn's budget is used: {self._list_left()}")
+            self._tell_model(f"{level:.0%} of this turn's budget is used: {self._describe_rest()}")
 
-    def _list_left(self) -> str:
+    def _describe_rest(self) -> str:
         """Return a sentence about what is left of the budget."""
         left = self.budget.snapshot()
         parts = [
