@@ -203,6 +203,36 @@ async def test_a_cancelled_reader_cancels_the_turn() -> None:
     assert state.messages[-1]["role"] == "assistant"
 
 
+async def test_a_reader_that_is_cancelled_again_still_finds_the_conversation() -> None:
+    """As in a web framework, which goes on cancelling until the task has ended."""
+    state = TurnState()
+    found: list[Any] = []
+
+    async def model(_messages: Any, _tools: Any, on_event: OnEvent) -> str:
+        on_event(TextDelta("so far"))
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+        return "never"
+
+    async def reader() -> None:
+        try:
+            async for _ in stream_turn(model, USER, state=state):
+                read.set()
+        finally:
+            found.extend(state.messages)
+
+    read = asyncio.Event()
+    task = asyncio.create_task(reader())
+    await read.wait()
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
+    assert found[-1:] == [{"role": "assistant", "content": "so far"}]
+
+
 async def test_a_reply_in_a_thread_is_broken_off_when_the_turn_ends() -> None:
     closed = threading.Event()
 

@@ -12,6 +12,7 @@ from edictum._callers import FromContext
 from edictum.core.call import check_session_id
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import INTERRUPT_S, PORTAL
+from edictum.execution.waiting import await_or_finish_later, capture
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import check_arguments, check_messages, check_tools
 from edictum.harness.artifact_reader import READER, make_reader
@@ -141,8 +142,19 @@ async def stream_turn(
             yield event
         await turn
     finally:
-        turn.cancel()
-        await asyncio.wait((turn,))
+        await _end_turn(turn)
+
+
+async def _end_turn(turn: asyncio.Task[TurnResult]) -> None:
+    """Cancel a turn and wait for its end: then its state has the conversation.
+
+    A web framework goes on cancelling the task whose client has gone until it has ended.
+    """
+    interrupts: list[asyncio.CancelledError] = []
+    turn.cancel()
+    await capture(await_or_finish_later(turn, on_cancel=interrupts.append))
+    if interrupts:
+        raise interrupts[-1]
 
 
 def _open_state(
