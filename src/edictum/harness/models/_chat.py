@@ -30,7 +30,7 @@ from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
-OUR_KEYS = ("is_error", "provider_content")
+NOT_SENT = ("is_error", "provider_content", "annotations")
 # what each field of Usage is called in an answer; the first that is there counts
 CHAT_USAGE: dict[str, tuple[str, ...]] = {
     "input_tokens": ("prompt_tokens",),
@@ -132,7 +132,7 @@ def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         if message["role"] != "tool" and attached:
             sent.append({"role": "user", "content": attached})
             attached = []
-        plain = {name: value for name, value in message.items() if name not in OUR_KEYS}
+        plain = {name: value for name, value in message.items() if name not in NOT_SENT}
         if message["role"] == "tool" and list_attachments(plain.get("content")):
             plain["content"], parts = split_parts(plain["content"], plain["tool_call_id"])
             attached = [*attached, *parts]
