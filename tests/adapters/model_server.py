@@ -777,7 +777,7 @@ class ModelServer:
                     server.refusals.append(str(refused))
                     error = {"type": "invalid_request_error", "message": str(refused)}
                     return self._send(400, {"type": "error", "error": error})
-                if body.get("stream") and "error" not in answer:
+                if body.get("stream") and not answer.get("error"):
                     return self._send_stream(answer)
                 return self._send(200, answer)
 
