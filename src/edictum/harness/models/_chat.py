@@ -30,7 +30,8 @@ from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
-OUR_KEYS = ("is_error", "provider_content")
+NOT_SENT = ("is_error", "provider_content", "annotations")
+SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
 # what each field of Usage is called in an answer; the first that is there counts
 CHAT_USAGE: dict[str, tuple[str, ...]] = {
     "input_tokens": ("prompt_tokens",),
@@ -132,7 +133,7 @@ def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         if message["role"] != "tool" and attached:
             sent.append({"role": "user", "content": attached})
             attached = []
-        plain = {name: value for name, value in message.items() if name not in OUR_KEYS}
+        plain = {name: value for name, value in message.items() if name not in NOT_SENT}
         if message["role"] == "tool" and list_attachments(plain.get("content")):
             plain["content"], parts = split_parts(plain["content"], plain["tool_call_id"])
             attached = [*attached, *parts]
@@ -142,9 +143,9 @@ def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _says_something(message: ChatMessage) -> bool:
-    return message["role"] not in (*INSTRUCTION_ROLES, "assistant") or any(
-        message[name] for name in message.keys() - {"role", "name"}
-    )
+    """Return whether there is more in a message than thoughts: such a one alone is refused."""
+    may_be_empty = message["role"] in (*INSTRUCTION_ROLES, "assistant")
+    return not may_be_empty or any(message.get(name) for name in SAYING)
 
 
 # --- Streams --------------------------------------------------------------------------------------
