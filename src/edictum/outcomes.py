@@ -123,7 +123,8 @@ class ToolDenied:
     ``reason`` names the gate: "contract", "limit", "pre_hook", "write_denied" (an approval was
     refused or never came), "policy_error" (a part of the gate itself failed), "capacity" (too many
     calls of the tool hang), "cancelled", "paused", or a gate of a turn: "deadline", "blocked",
-    "web_off", "unknown_tool", "malformed_arguments", "validation", "duplicate", "budget".
+    "web_off", "unknown_tool", "malformed_arguments", "validation", "duplicate", "budget",
+    "incomplete_reply" (the reply that asks for the call was cut off).
     """
 
     call_id: str

@@ -169,7 +169,12 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     "turns": (
         Name("edictum.harness:run_turn", whole=True),
         Brief("edictum.harness:run_turn_sync"),
+        Brief("edictum.harness:stream_turn"),
         Name("edictum.harness:TurnResult"),
+        Name("edictum.harness:ModelCall"),
+        Brief("edictum.harness:ToolCallMade"),
+        Brief("edictum.harness:ToolCallEnded"),
+        Brief("edictum.harness:TurnEnded"),
         Name("edictum.harness:TurnBudget.create"),
         Name(
             "edictum.harness:TurnBudget",
