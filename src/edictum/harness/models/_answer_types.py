@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -83,6 +84,9 @@ def read_answer_type(given: Any) -> AnswerType | None:
     if isinstance(given, Mapping):
         is_json = str(given.get("type")).startswith("json")
         return AnswerType("JSON", {}, json.loads if is_json else str, given)
+    if inspect.isroutine(given):
+        problem = f"response_format is {given!r}, a function."
+        raise EdictumConfigError(problem, hint="Pass the type of the answer.")
     problem = "response_format is a type, which is read with pydantic."
     adapter_of = import_optional("pydantic", "harness", problem).TypeAdapter
     try:
