@@ -26,6 +26,7 @@ NOT_STRICT = frozenset(
 STRICT_FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 )
+MAX_PROBLEM_CHARS = 500
 NAMED_SCHEMAS = ("properties", "$defs", "definitions")
 
 
@@ -73,8 +74,18 @@ class AnswerType:
         try:
             return replace(reply, parsed=self.read(reply.text))
         except ValueError as exc:  # of json, and of pydantic
-            problem = f"The answer is not of the type {self.name}: {shorten(str(exc), 500)}"
-            return replace(reply, parse_error=problem)
+            problem = shorten("; ".join(_list_problems(exc)), MAX_PROBLEM_CHARS)
+            return replace(reply, parse_error=f"The answer is not {self.name}: {problem}")
+
+
+def _list_problems(error: ValueError) -> list[str]:
+    """Return what is wrong about an answer: pydantic names each place."""
+    if not callable(listed := getattr(error, "errors", None)):
+        return [str(error)]
+    found = listed(include_url=False, include_input=False, include_context=False)
+    places = [".".join(map(str, each["loc"])) for each in found]
+    said = [each["msg"] for each in found]
+    return [f"{at}: {text}" if at else text for at, text in zip(places, said, strict=True)]
 
 
 def read_answer_type(given: Any) -> AnswerType | None:
