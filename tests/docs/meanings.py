@@ -147,8 +147,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "run_turn": {
         "model": (
-            "a function of the messages and the tools; `openai_model` and `anthropic_model` make"
-            " one from a client"
+            "a function of the messages and the tools; `openai_model`, `openai_responses_model` and"
+            " `anthropic_model` make one from a client"
         ),
         "messages": "the conversation so far",
         "tools": "a `ToolRegistry`, or a list of specs and typed functions",
@@ -180,6 +180,42 @@ MEANINGS: dict[str, dict[str, str]] = {
         "**executor_options": (
             "those of `BoundedToolExecutor`, among them [who is calling](#options-of-callers)"
         ),
+    },
+    "ModelReply": {
+        "text": "what the model said",
+        "tool_calls": "the calls it asks for",
+        "usage": "what it cost in tokens",
+        "stop_reason": "why it ended",
+        "refusal": "the text by which the model declined",
+        "content": "the reply in the shape of its API; sent back unchanged",
+        "api": '`"openai"`, `"openai_responses"`, `"anthropic"`, or a name of your own',
+        "model": "the model that answered",
+        "response_id": "the provider's id of the reply",
+        "parsed": "the answer as the type that was asked for",
+        "parse_error": "why the answer is not of that type",
+    },
+    "openai_model": {
+        "client": "any with `chat.completions.create`",
+        "model": "the name of the model",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
+    },
+    "openai_responses_model": {
+        "client": "any with `responses.create`",
+        "model": "the name of the model",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
+    },
+    "anthropic_model": {
+        "client": "any with `messages.create`",
+        "model": "the name of the model",
+        "max_tokens": "the longest answer; more than 8192 come as a stream",
+        "system": "instructions, before the system messages",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
     },
     "TurnResult": {
         "text": "the model's last answer",

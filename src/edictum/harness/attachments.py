@@ -17,7 +17,7 @@ PDF = "application/pdf"
 TEXT_TYPES = ("application/json", "application/xml", "application/yaml")
 MAX_LEVELS = 20  # of containers, in which attachments are looked for
 
-Part = dict[str, Any]
+ContentPart = dict[str, Any]
 
 
 class Attachment:
@@ -60,7 +60,7 @@ class Image(Attachment):
     def __init__(self, data: bytes, media_type: str = "image/png", name: str = "") -> None:
         super().__init__(data, media_type, name)
 
-    def to_part(self) -> Part:
+    def to_part(self) -> ContentPart:
         return {"type": "image_url", "image_url": {"url": self.url}}
 
 
@@ -72,7 +72,7 @@ class File(Attachment):
     def __init__(self, data: bytes, media_type: str = PDF, name: str = "file") -> None:
         super().__init__(data, media_type, name)
 
-    def to_part(self) -> Part:
+    def to_part(self) -> ContentPart:
         return {"type": "file", "file": {"filename": self.name, "file_data": self.url}}
 
 
@@ -88,7 +88,7 @@ def find_attachments(value: Any, levels: int = MAX_LEVELS) -> Iterator[Image | F
             yield from find_attachments(item, levels - 1)
 
 
-def list_attachments(content: Any) -> list[Part]:
+def list_attachments(content: Any) -> list[ContentPart]:
     """Return the parts of a message's content that are images or files."""
     parts = content if isinstance(content, list) else ()
     return [part for part in parts if _get_type(part) in ("image_url", "file")]
@@ -98,11 +98,11 @@ def _get_type(part: Any) -> Any:
     return part.get("type") if isinstance(part, Mapping) else None
 
 
-def _text_part(text: str) -> Part:
+def _text_part(text: str) -> ContentPart:
     return {"type": "text", "text": text}
 
 
-def _read_url(part: Part) -> tuple[str, str, str]:
+def _read_url(part: ContentPart) -> tuple[str, str, str]:
     """Return the media type, the base64 data and the name of a part; no data if it is a link."""
     image, file = part.get("image_url") or {}, part.get("file") or {}
     url = str(image.get("url") or file.get("file_data") or "")
@@ -126,7 +126,7 @@ def _name_unread(media_type: str, name: str) -> str:
 # --- Chat completions -----------------------------------------------------------------------------
 
 
-def split_parts(content: list[Part], call_id: str) -> tuple[str, list[Part]]:
+def split_parts(content: list[ContentPart], call_id: str) -> tuple[str, list[ContentPart]]:
     """Return the text of a tool's result, and the parts for a user message behind the results:
     chat completions take images and files only from users.
     """
@@ -136,7 +136,7 @@ def split_parts(content: list[Part], call_id: str) -> tuple[str, list[Part]]:
     return "\n".join(texts), [_text_part(notice), *shown]
 
 
-def _to_chat_part(part: Part) -> Part:
+def _to_chat_part(part: ContentPart) -> ContentPart:
     media_type, data, name = _read_url(part)
     if part["type"] == "image_url" or media_type in ("", PDF):
         return part
@@ -157,7 +157,7 @@ def to_anthropic_content(content: Any) -> Any:
     ]
 
 
-def _to_anthropic_block(part: Part) -> Part:
+def _to_anthropic_block(part: ContentPart) -> ContentPart:
     media_type, data, name = _read_url(part)
     if not data:
         return _link_anthropic(part)
@@ -174,7 +174,7 @@ def _to_anthropic_block(part: Part) -> Part:
     return {"type": "document", "source": plain, **titled}
 
 
-def _link_anthropic(part: Part) -> Part:
+def _link_anthropic(part: ContentPart) -> ContentPart:
     url = (part.get("image_url") or {}).get("url")
     if url:
         return {"type": "image", "source": {"type": "url", "url": url}}

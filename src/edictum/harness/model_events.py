@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer's text."""
+    """More of the answer's text. Like those below, a ``ModelEvent``: what a model streams."""
 
     text: str
 

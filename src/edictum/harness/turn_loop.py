@@ -129,7 +129,7 @@ class TurnLoop:
     notes: list[ChatMessage] = field(default_factory=list)  # in messages too, during the turn
     reply: ModelReply | None = None  # the last
     text: str = ""
-    unfinished: str = ""  # what a reply had said when it broke off
+    partial_text: str = ""  # what a reply had said when it broke off
     warned_at: float = 0.0
     rounds: _LoopDetector = field(default_factory=_LoopDetector)
 
@@ -144,7 +144,7 @@ class TurnLoop:
         finally:
             if self.feed is not None:
                 self.feed.close()
-            self._keep_unfinished()
+            self._keep_partial_text()
             self.state.messages = self._list_messages()
 
     async def _run(self) -> TurnResult:
@@ -208,10 +208,10 @@ class TurnLoop:
             answer = _OutOfTime(*exc.args)
         finally:
             if relay is not None:
-                self.unfinished = relay.text
+                self.partial_text = relay.text
                 relay.close()
         if isinstance(answer, ModelReply):
-            self.unfinished = answer.text
+            self.partial_text = answer.text
         return answer  # type: ignore[no-any-return]  # of await_until: what _call_model returns
 
     async def _call_model(
@@ -268,7 +268,7 @@ class TurnLoop:
     def _add_reply(self, reply: ModelReply) -> None:
         goes_on = self.reply is not None and self.reply.stop_reason == "paused"
         self.text = f"{self.text if goes_on else ''}{reply.text or reply.refusal}"
-        self.reply, self.unfinished = reply, ""
+        self.reply, self.partial_text = reply, ""
         self.messages.append(make_assistant_message(reply, MAX_ANSWERED))
 
     async def _ask_final_answer(self, stopped: StoppedBy) -> TurnResult:
@@ -278,7 +278,7 @@ class TurnLoop:
         """
         if (spent := self.budget.find_used_up_limit()) is not None:
             return self._make_result(spent)
-        self._keep_unfinished()
+        self._keep_partial_text()
         left_s, text = self.budget.remaining_s(), self.text
         if left_s >= MIN_ANSWER_S:
             over = "The budget of this turn is used up."
@@ -297,7 +297,7 @@ class TurnLoop:
         if last.get("role") == "assistant" and "tool_calls" in last:
             # providers refuse calls without tool messages; a copy, because it may be the caller's
             self.messages[-1] = drop_calls(last)
-        self._keep_unfinished()
+        self._keep_partial_text()
         reply, is_late = self.reply, stopped == "deadline"
         self.state.final_text, self.state.timed_out = self.text, is_late
         return TurnResult(
@@ -316,12 +316,12 @@ class TurnLoop:
             parse_error="" if reply is None else reply.parse_error,
         )
 
-    def _keep_unfinished(self) -> None:
+    def _keep_partial_text(self) -> None:
         """Add what a reply had said when it broke off, without its calls."""
-        if self.unfinished:
-            self.text = self.unfinished
-            self.messages.append(make_assistant_message(ModelReply(self.unfinished)))
-            self.unfinished = ""
+        if self.partial_text:
+            self.text = self.partial_text
+            self.messages.append(make_assistant_message(ModelReply(self.partial_text)))
+            self.partial_text = ""
 
     def _list_messages(self) -> tuple[ChatMessage, ...]:
         """Return the conversation without notes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ NOT_STRICT = frozenset(
 STRICT_FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 )
+MAX_PROBLEM_CHARS = 500
 NAMED_SCHEMAS = ("properties", "$defs", "definitions")
 
 
@@ -72,8 +74,18 @@ class AnswerType:
         try:
             return replace(reply, parsed=self.read(reply.text))
         except ValueError as exc:  # of json, and of pydantic
-            problem = f"The answer is not of the type {self.name}: {shorten(str(exc), 500)}"
-            return replace(reply, parse_error=problem)
+            problem = shorten("; ".join(_list_problems(exc)), MAX_PROBLEM_CHARS)
+            return replace(reply, parse_error=f"The answer is not {self.name}: {problem}")
+
+
+def _list_problems(error: ValueError) -> list[str]:
+    """Return what is wrong about an answer: pydantic names each place."""
+    if not callable(listed := getattr(error, "errors", None)):
+        return [str(error)]
+    found = listed(include_url=False, include_input=False, include_context=False)
+    places = [".".join(map(str, each["loc"])) for each in found]
+    said = [each["msg"] for each in found]
+    return [f"{at}: {text}" if at else text for at, text in zip(places, said, strict=True)]
 
 
 def read_answer_type(given: Any) -> AnswerType | None:
@@ -83,6 +95,9 @@ def read_answer_type(given: Any) -> AnswerType | None:
     if isinstance(given, Mapping):
         is_json = str(given.get("type")).startswith("json")
         return AnswerType("JSON", {}, json.loads if is_json else str, given)
+    if inspect.isroutine(given):
+        problem = f"response_format is {given!r}, a function."
+        raise EdictumConfigError(problem, hint="Pass the type of the answer.")
     problem = "response_format is a type, which is read with pydantic."
     adapter_of = import_optional("pydantic", "harness", problem).TypeAdapter
     try:

@@ -30,7 +30,7 @@ from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
-NOT_SENT = ("is_error", "provider_content", "annotations")
+KEYS_NOT_SENT = ("is_error", "provider_content", "annotations")
 SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
 # what each field of Usage is called in an answer; the first that is there counts
 CHAT_USAGE: dict[str, tuple[str, ...]] = {
@@ -133,7 +133,7 @@ def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         if message["role"] != "tool" and attached:
             sent.append({"role": "user", "content": attached})
             attached = []
-        plain = {name: value for name, value in message.items() if name not in NOT_SENT}
+        plain = {name: value for name, value in message.items() if name not in KEYS_NOT_SENT}
         if message["role"] == "tool" and list_attachments(plain.get("content")):
             plain["content"], parts = split_parts(plain["content"], plain["tool_call_id"])
             attached = [*attached, *parts]

@@ -90,7 +90,7 @@ class ClientModel:
         received = self.api.start_answer()
         try:
             for event in answer:
-                _pass_on(received.add(to_plain(event)), on_event)
+                _pass_on(received.add(to_plain_answer(event)), on_event)
         finally:
             if hasattr(answer, "close"):
                 answer.close()
@@ -103,7 +103,7 @@ class ClientModel:
         received = self.api.start_answer()
         try:
             async for event in answer:
-                _pass_on(received.add(to_plain(event)), on_event)
+                _pass_on(received.add(to_plain_answer(event)), on_event)
         finally:  # even when the task is cancelled: the provider stops writing
             close = getattr(answer, "close", None) or getattr(answer, "aclose", None)
             if close is not None:
@@ -112,7 +112,7 @@ class ClientModel:
 
     def _read_whole(self, answer: Any, on_event: OnModelEvent | None) -> ModelReply:
         """Read an answer that is not a stream; some servers and fakes never stream."""
-        reply = self._read(to_plain(answer))
+        reply = self._read(to_plain_answer(answer))
         _pass_on(_list_events(reply), on_event)
         return reply
 
@@ -167,14 +167,14 @@ def make_cut_error() -> ModelError:
     return ModelError("The stream of the model ended before its reply did.")
 
 
-def to_plain(answer: Any) -> Any:
+def to_plain_answer(answer: Any) -> Any:
     """Return an answer of a client as plain data: what was received, and no defaults."""
     if isinstance(answer, Mapping):
-        return {name: to_plain(value) for name, value in answer.items()}
+        return {name: to_plain_answer(value) for name, value in answer.items()}
     if isinstance(answer, (list, tuple)):
-        return [to_plain(value) for value in answer]
+        return [to_plain_answer(value) for value in answer]
     if hasattr(answer, "model_dump"):  # of pydantic, as the clients of OpenAI and Anthropic have
         return answer.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False)
     if hasattr(answer, "__dict__"):
-        return to_plain(vars(answer))
+        return to_plain_answer(vars(answer))
     return answer

@@ -38,7 +38,7 @@ RESPONSES_USAGE: dict[str, tuple[str, ...]] = {
     "cache_creation_tokens": ("input_tokens_details.cache_write_tokens",),
     "reasoning_tokens": ("output_tokens_details.reasoning_tokens",),
 }
-TEXT_EVENTS: dict[str, type[TextDelta | ReasoningDelta | RefusalDelta]] = {
+DELTA_EVENTS: dict[str, type[TextDelta | ReasoningDelta | RefusalDelta]] = {
     "response.output_text.delta": TextDelta,
     "response.refusal.delta": RefusalDelta,
     "response.reasoning_text.delta": ReasoningDelta,
@@ -185,8 +185,8 @@ class ResponsesStream:
 
     def add(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         kind, index = event.get("type") or "", event.get("output_index")
-        if kind in TEXT_EVENTS:
-            yield TEXT_EVENTS[kind](event.get("delta") or "")
+        if kind in DELTA_EVENTS:
+            yield DELTA_EVENTS[kind](event.get("delta") or "")
         elif kind == "response.output_item.added":
             yield from self._start_item(index or 0, event["item"])
         elif kind == "response.function_call_arguments.delta" and index in self.calls:
