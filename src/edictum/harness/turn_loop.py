@@ -392,11 +392,17 @@ class TurnLoop:
         if self.on_outcome is not None:
             await self._notify("on_outcome", self.on_outcome, call, outcome)
 
-    async def _notify(self, name: str, listener: Callable[..., Any] | None, *args: Any) -> None:
+    async def _notify(
+        self,
+        name: str,
+        listener: Callable[..., Any] | None,
+        subject: ToolCallRequest | ModelCall,
+        *more: Any,
+    ) -> None:
         """Call a listener. Its failure is logged; the turn goes on."""
         error: BaseException | None = None
         try:
-            heard = None if listener is None else listener(*args)
+            heard = None if listener is None else listener(subject, *more)
             if isawaitable(heard):
                 result = await capture_until(heard, self._listener_time_s())
                 error = result.error if isinstance(result, Failed) else None
@@ -405,7 +411,7 @@ class TurnLoop:
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
-            logger.error("%s failed: %s", name, shorten(show(args), 200), exc_info=error)
+            logger.error("%s failed for %s", name, _name_subject(subject), exc_info=error)
 
     def _listener_time_s(self) -> float:
         return max(
@@ -452,6 +458,13 @@ class TurnLoop:
     def _count_remaining_calls(self) -> int:
         left = self.budget.snapshot()
         return int(left["tool_calls_max"] - left["tool_calls_used"])
+
+
+def _name_subject(subject: ToolCallRequest | ModelCall) -> str:
+    """Return words for a log, without what may be secret."""
+    if isinstance(subject, ModelCall):
+        return f"call {subject.step} of the model"
+    return f"the call {subject.id} of {subject.name}"
 
 
 def _close_call(call: ToolCallRequest, has_begun: bool) -> ToolOutcome:
