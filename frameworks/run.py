@@ -27,7 +27,7 @@ BUILT = ROOT / ".build" / "frameworks"
 TESTS = ROOT / "tests" / "adapters"
 # In the daily run as well: quick to import and to run.
 LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fastmcp")
-CLIENTS = ("model_clients",)  # of models, for turns: no framework, but as quick
+CLIENTS = ("model_clients", "client_turns")  # of models, for turns: no framework, but as quick
 TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
 MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.

@@ -36,7 +36,7 @@ from edictum.harness import (
     tool,
 )
 
-pytestmark = pytest.mark.s1  # needs openai
+pytestmark = pytest.mark.s1  # needs anthropic
 
 ASKED = [{"role": "user", "content": "Do it."}]
 saved: list[str] = []

@@ -106,6 +106,9 @@ DEFAULT_VALIDATOR = ToolArgValidator()
 class Turn:
     """One turn of an agent: its state, its tools, and how its calls are bounded."""
 
+    last_outcome: ToolOutcome | None = None  # of its last call that ended
+    _only_gate: tuple[str, Gate] | None = None  # which denies every call
+
     def __init__(
         self,
         state: TurnState | None = None,
@@ -127,8 +130,6 @@ class Turn:
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
-        self._only_gate: tuple[str, Gate] | None = None  # which denies every call
-        self.last_outcome: ToolOutcome | None = None  # of its last call that ended
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
             check_arguments(tool_timeout_cap_s=tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
