@@ -13,8 +13,9 @@ import pytest
 from turns import new_guard, search
 from typing_extensions import TypedDict
 
-from edictum import EdictumConfigError, EdictumInputError, ToolExecutionResult
+from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolExecutionResult
 from edictum.harness import (
+    BoundedToolExecutor,
     File,
     Image,
     ModelError,
@@ -24,6 +25,7 @@ from edictum.harness import (
     ToolCallRequest,
     ToolCallStarted,
     TurnBudget,
+    TurnState,
     anthropic_model,
     openai_model,
     run_turn,
@@ -578,6 +580,35 @@ async def test_an_image_of_a_tool_reaches_the_model() -> None:
     assert json.loads(text["text"]) == {"result": "[image: image/jpeg, 3 bytes]"}
     source = {"type": "base64", "media_type": "image/jpeg", "data": "YWJj"}
     assert image == {"type": "image", "source": source}
+
+
+NO_KEYS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: no-keys}
+defaults: {mode: enforce}
+contracts:
+  - id: no-keys
+    type: post
+    tool: read_log
+    when: {output.text: {matches: "sk-[a-z]+"}}
+    then: {effect: redact, message: "A key."}
+"""
+
+
+@pytest.mark.parametrize("wrap", [lambda file: file, lambda file: [file], lambda file: {"a": file}])
+def test_contracts_see_files_that_are_text(wrap: Any) -> None:
+    @tool(side_effect="read")
+    def read_log() -> Any:
+        return wrap(File(b"the key is sk-abc", "text/plain", "log.txt"))
+
+    def run(guard: Edictum | None) -> str:
+        executor = BoundedToolExecutor([read_log], guard=guard)
+        outcome = executor.execute(ToolCallRequest("c1", "read_log", {}), TurnState())
+        return str(make_tool_message("c1", outcome)["content"])
+
+    assert "the key is sk-abc" in run(None)
+    assert "sk-abc" not in run(Edictum.from_yaml_string(NO_KEYS))
 
 
 def test_an_image_without_data_is_refused() -> None:
