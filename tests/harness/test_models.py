@@ -428,6 +428,29 @@ def test_half_a_thought_is_not_sent() -> None:
     assert to_anthropic([USER[1], message])[1][1]["content"] == blocks[:1]
 
 
+async def test_content_that_cannot_be_sent_back_ends_the_turn() -> None:
+    for content in (object, {"a": {1, 2}}, nest(100_000)):
+        answer = ModelReply("done", content=content, api="mine")
+        result = await run_turn(lambda _messages, _tools, say=answer: say, USER, [search])
+        assert (result.stopped_by, type(result.error)) == ("model_error", EdictumInputError)
+
+
+def nest(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+async def test_content_of_a_model_function_stands_in_the_message() -> None:
+    block = SimpleNamespace(kind="thought", text=HALF)
+    answer = ModelReply("done", content=[block], api="mine")
+    result = await run_turn(lambda _messages, _tools: answer, USER, [search])
+    kept = {"api": "mine", "content": [{"kind": "thought", "text": "?"}]}
+    assert result.messages[-1]["provider_content"] == kept
+    assert [list(message) for message in to_openai(result.messages)][-1] == ["role", "content"]
+
+
 # --- Settings -------------------------------------------------------------------------------------
 
 
