@@ -332,7 +332,7 @@ def test_a_stream_without_its_end_is_an_error(chunks: list[Any]) -> None:
         stream_chat(*chunks)
 
 
-def test_a_blocking_stream_is_closed_when_nobody_listens_any_more() -> None:
+def test_a_blocking_stream_is_closed_when_its_listener_raises() -> None:
     stream = Stream([chunk(content="do"), chunk("stop", content="ne")])
     made, _ = client([stream], asynchronous=False)
 
