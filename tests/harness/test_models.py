@@ -13,8 +13,9 @@ import pytest
 from turns import new_guard, search
 from typing_extensions import TypedDict
 
-from edictum import EdictumConfigError, EdictumInputError, ToolExecutionResult
+from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolExecutionResult
 from edictum.harness import (
+    BoundedToolExecutor,
     File,
     Image,
     ModelError,
@@ -24,6 +25,7 @@ from edictum.harness import (
     ToolCallRequest,
     ToolCallStarted,
     TurnBudget,
+    TurnState,
     anthropic_model,
     openai_model,
     run_turn,
@@ -330,7 +332,7 @@ def test_a_stream_without_its_end_is_an_error(chunks: list[Any]) -> None:
         stream_chat(*chunks)
 
 
-def test_a_blocking_stream_is_closed_when_nobody_listens_any_more() -> None:
+def test_a_blocking_stream_is_closed_when_its_listener_raises() -> None:
     stream = Stream([chunk(content="do"), chunk("stop", content="ne")])
     made, _ = client([stream], asynchronous=False)
 
@@ -424,6 +426,29 @@ def test_half_a_thought_is_not_sent() -> None:
     made, _ = client([{"content": blocks, "stop_reason": "max_tokens"}], asynchronous=False)
     message = make_assistant_message(to_reply(anthropic_model(made, model="m")(USER, ())))
     assert to_anthropic([USER[1], message])[1][1]["content"] == blocks[:1]
+
+
+async def test_content_that_cannot_be_sent_back_ends_the_turn() -> None:
+    for content in (object, {"a": {1, 2}}, nest(100_000)):
+        answer = ModelReply("done", content=content, api="mine")
+        result = await run_turn(lambda _messages, _tools, say=answer: say, USER, [search])
+        assert (result.stopped_by, type(result.error)) == ("model_error", EdictumInputError)
+
+
+def nest(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+async def test_content_of_a_model_function_stands_in_the_message() -> None:
+    block = SimpleNamespace(kind="thought", text=HALF)
+    answer = ModelReply("done", content=[block], api="mine")
+    result = await run_turn(lambda _messages, _tools: answer, USER, [search])
+    kept = {"api": "mine", "content": [{"kind": "thought", "text": "?"}]}
+    assert result.messages[-1]["provider_content"] == kept
+    assert [list(message) for message in to_openai(result.messages)][-1] == ["role", "content"]
 
 
 # --- Settings -------------------------------------------------------------------------------------
@@ -578,6 +603,35 @@ async def test_an_image_of_a_tool_reaches_the_model() -> None:
     assert json.loads(text["text"]) == {"result": "[image: image/jpeg, 3 bytes]"}
     source = {"type": "base64", "media_type": "image/jpeg", "data": "YWJj"}
     assert image == {"type": "image", "source": source}
+
+
+NO_KEYS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: no-keys}
+defaults: {mode: enforce}
+contracts:
+  - id: no-keys
+    type: post
+    tool: read_log
+    when: {output.text: {matches: "sk-[a-z]+"}}
+    then: {effect: redact, message: "A key."}
+"""
+
+
+@pytest.mark.parametrize("wrap", [lambda file: file, lambda file: [file], lambda file: {"a": file}])
+def test_contracts_see_files_that_are_text(wrap: Any) -> None:
+    @tool(side_effect="read")
+    def read_log() -> Any:
+        return wrap(File(b"the key is sk-abc", "text/plain", "log.txt"))
+
+    def run(guard: Edictum | None) -> str:
+        executor = BoundedToolExecutor([read_log], guard=guard)
+        outcome = executor.execute(ToolCallRequest("c1", "read_log", {}), TurnState())
+        return str(make_tool_message("c1", outcome)["content"])
+
+    assert "the key is sk-abc" in run(None)
+    assert "sk-abc" not in run(Edictum.from_yaml_string(NO_KEYS))
 
 
 def test_an_image_without_data_is_refused() -> None:

@@ -65,21 +65,35 @@ class Image(Attachment):
 
 
 class File(Attachment):
-    """A file that a tool returns, such as a PDF: the model reads it, if its provider takes it."""
+    """A file that a tool returns, such as a PDF: the model reads it, if its provider takes it. A
+    file that is text is part of the result's text, where contracts see it.
+    """
 
     __slots__ = ()
 
     def __init__(self, data: bytes, media_type: str = PDF, name: str = "file") -> None:
         super().__init__(data, media_type, name)
 
+    def __str__(self) -> str:
+        return f"{self.name}:\n{self.text}" if self.is_text else repr(self)
+
+    @property
+    def is_text(self) -> bool:
+        return _is_text_type(self.media_type)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
     def to_part(self) -> ContentPart:
         return {"type": "file", "file": {"filename": self.name, "file_data": self.url}}
 
 
 def find_attachments(value: Any, levels: int = MAX_LEVELS) -> Iterator[Image | File]:
-    """Yield the images and files in a result."""
+    """Yield the images and files in a result that its text does not show."""
     if isinstance(value, (Image, File)):
-        yield value
+        if not (isinstance(value, File) and value.is_text):
+            yield value
     elif levels and isinstance(value, (list, tuple)):
         for item in value:
             yield from find_attachments(item, levels - 1)
@@ -114,9 +128,13 @@ def _read_url(part: ContentPart) -> tuple[str, str, str]:
 
 def _read_text_file(media_type: str, data: str) -> str | None:
     """Return the text of a file that is text, or None."""
-    if not media_type.startswith("text/") and media_type not in TEXT_TYPES:
+    if not _is_text_type(media_type):
         return None
     return base64.b64decode(data).decode("utf-8", "replace")
+
+
+def _is_text_type(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in TEXT_TYPES
 
 
 def _name_unread(media_type: str, name: str) -> str:

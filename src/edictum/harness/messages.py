@@ -110,7 +110,17 @@ def _check_reply(reply: ModelReply) -> ModelReply:
         tool_calls=calls,
         usage=_to_usage(reply.usage),
         stop_reason=stop_reason,
+        content=_to_content(reply.content),
     )
+
+
+def _to_content(content: Any) -> Any:
+    """Return the content of a reply as plain data that can be stored and sent back."""
+    try:
+        return None if content is None else without_surrogates(to_plain_answer(content))
+    except (TypeError, ValueError, RecursionError) as exc:
+        message = f"The content of a ModelReply is not JSON: {exc}."
+        raise EdictumInputError(message, hint="Pass what the provider answered.") from exc
 
 
 def _to_usage(usage: Any) -> Usage:
@@ -185,10 +195,9 @@ def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMe
     """
     message: ChatMessage = {"role": "assistant", "content": reply.text}
     if reply.content is not None and reply.api != CHAT_API:
-        content = without_surrogates(reply.content)
-        message["provider_content"] = {"api": reply.api, "content": content}
+        message["provider_content"] = {"api": reply.api, "content": reply.content}
     if reply.api == CHAT_API and isinstance(reply.content, Mapping):
-        given = without_surrogates(reply.content)
+        given = reply.content
         in_parts = {"content": given["content"]} if isinstance(given.get("content"), list) else {}
         message = drop_calls({**given, **message, **in_parts})
     if reply.tool_calls:
@@ -203,7 +212,7 @@ def _list_given_calls(reply: ModelReply) -> Sequence[Mapping[str, Any]]:
     """Return the calls of a chat API as they came: some have signatures that must be returned."""
     if reply.api != CHAT_API or not isinstance(reply.content, Mapping):
         return ()
-    return without_surrogates(reply.content).get("tool_calls") or ()
+    return reply.content.get("tool_calls") or ()
 
 
 def add_calls(message: ChatMessage, calls: Sequence[ToolCallRequest]) -> None:
@@ -249,6 +258,19 @@ def make_system_message(text: str) -> ChatMessage:
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates: a model can write them, and no client can send them back."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def to_plain_answer(answer: Any) -> Any:
+    """Return an answer of a client as plain data: what was received, and no defaults."""
+    if isinstance(answer, Mapping):
+        return {name: to_plain_answer(value) for name, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [to_plain_answer(value) for value in answer]
+    if hasattr(answer, "model_dump"):  # of pydantic, as the clients of OpenAI and Anthropic have
+        return answer.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False)
+    if hasattr(answer, "__dict__"):
+        return to_plain_answer(vars(answer))
+    return answer
 
 
 def without_surrogates(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from edictum.core.values import dumps
 from edictum.errors import ModelError
-from edictum.harness.messages import ChatMessage, ModelReply
+from edictum.harness.messages import ChatMessage, ModelReply, to_plain_answer
 from edictum.harness.model_events import (
     ModelEvent,
     OnModelEvent,
@@ -165,16 +165,3 @@ def make_provider_error(error: Any) -> ModelError:
 
 def make_cut_error() -> ModelError:
     return ModelError("The stream of the model ended before its reply did.")
-
-
-def to_plain_answer(answer: Any) -> Any:
-    """Return an answer of a client as plain data: what was received, and no defaults."""
-    if isinstance(answer, Mapping):
-        return {name: to_plain_answer(value) for name, value in answer.items()}
-    if isinstance(answer, (list, tuple)):
-        return [to_plain_answer(value) for value in answer]
-    if hasattr(answer, "model_dump"):  # of pydantic, as the clients of OpenAI and Anthropic have
-        return answer.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False)
-    if hasattr(answer, "__dict__"):
-        return to_plain_answer(vars(answer))
-    return answer
