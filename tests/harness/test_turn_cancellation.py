@@ -8,6 +8,8 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from turns import USER, Script, assert_answered, calls, hang, new_guard, search
 
 from edictum import Edictum, EdictumConfigError
@@ -230,3 +232,74 @@ async def test_a_turn_that_cannot_begin_leaves_the_state_for_another() -> None:
     with pytest.raises(EdictumConfigError, match="execution is given beside a guard"):
         await run_turn(Script(), USER, [], new_guard(), state=state, execution="thread")
     assert (await run_turn(Script("hi"), USER, [], new_guard(), state=state)).text == "hi"
+
+
+# --- At any moment --------------------------------------------------------------------------------
+
+
+class Journal:
+    """Tools that note when they begin and end, and a model that asks for them round by round."""
+
+    def __init__(self, rounds: list[list[tuple[bool, int]]]) -> None:
+        self.rounds = list(enumerate(rounds))
+        self.begun: set[str] = set()
+        self.ended: set[str] = set()
+        self.tools = [
+            tool(name="look", side_effect="read")(self._work),
+            tool(name="save", side_effect="write")(self._work),
+        ]
+
+    async def _work(self, key: str, pauses: int) -> str:
+        self.begun.add(key)
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        self.ended.add(key)
+        return key
+
+    async def __call__(self, _messages: Any, _tools: Any) -> Any:
+        await asyncio.sleep(0)
+        if not self.rounds:
+            return "done"
+        number, asked = self.rounds.pop(0)
+        return ModelReply(
+            f"round {number}",
+            tuple(
+                ToolCallRequest(
+                    f"{number}-{place}",
+                    "save" if writes else "look",
+                    {"key": f"{number}-{place}", "pauses": pauses},
+                )
+                for place, (writes, pauses) in enumerate(asked)
+            ),
+        )
+
+
+@given(
+    rounds=st.lists(
+        st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=4), max_size=3
+    ),
+    moment=st.integers(0, 120),
+)
+def test_whenever_a_turn_is_cancelled_its_messages_tell_what_ran(rounds: Any, moment: int) -> None:
+    journal, state, guard = Journal(rounds), TurnState("s"), new_guard()
+
+    async def cancel_at_moment() -> None:
+        turn = asyncio.create_task(run_turn(journal, USER, journal.tools, guard, state=state))
+        for _ in range(moment + 1):  # in the first the turn begins
+            await asyncio.sleep(0)
+        turn.cancel()
+        await asyncio.wait((turn,))
+
+    asyncio.run(cancel_at_moment())
+    assert state.messages[: len(USER)] == tuple(USER)
+    assert_answered(state.messages)
+    results = read_results(state)
+    assert journal.begun <= results.keys()
+    for key, result in results.items():
+        if "result" in result:
+            assert key in journal.ended
+        elif "cancelled before" in result["error"]:
+            assert key not in journal.begun
+        else:
+            assert "cancelled while" in result["error"], "whether it ended is not known"
+    assert guard.session("s").in_flight == 0
