@@ -28,6 +28,7 @@ BUILT = ROOT / ".build" / "frameworks"
 TESTS = ROOT / "tests" / "adapters"
 # In the daily run as well: quick to import and to run.
 LIGHT = ("langchain", "openai_agents", "google_adk", "agno", "pydantic_ai", "fastmcp")
+CLIENTS = ("model_clients", "client_turns")  # of models, for turns: no framework, but as quick
 TEST_TOOLS = ("pytest", "pytest-asyncio", "pyyaml", "google-re2", "hypothesis", "jsonschema-rs")
 MARK = re.compile(r"^pytestmark = pytest\.mark\.(s\d)\b.*# needs \S+(?: and node)?", re.MULTILINE)
 # Third-party warnings say nothing about us; ours stay errors.
@@ -268,7 +269,8 @@ def main() -> int:
         sys.exit(
             f"frameworks: no tests for {', '.join(sorted(unknown))}; there are: {', '.join(known)}"
         )
-    wanted = asked.only or [name for name in known if not asked.light or name in LIGHT]
+    light = (*LIGHT, *CLIENTS)
+    wanted = asked.only or [name for name in known if not asked.light or name in light]
     failed = 0
     for name in sorted({known[module] for module in wanted}):
         failed |= run_tests(

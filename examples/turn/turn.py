@@ -145,8 +145,7 @@ async def main() -> TurnResult:
         result = await run_turn(
             ScriptedModel(), question, TOOLS, guard, budget, artifact_store=store, on_outcome=show
         )
-    notes = [message["content"] for message in result.messages if message["role"] == "system"]
-    print("\nThe model was told:", *notes, sep="\n  ")
+    print("\nThe model was told:", *result.notes, sep="\n  ")
     print(
         f"\nAnswer: {result.text}  ({result.stopped_by}; {len(result.outcomes)} calls,"
         f" {len(guard.local_sink.events)} audit events)"

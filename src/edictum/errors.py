@@ -13,6 +13,7 @@
     .outcome says which
     ├── BackendError             a port failed: ledger, audit sink, approval backend; inside a call
     it becomes a denial
+    ├── ModelError               a model's answer is empty, broken off, or an error of its provider
     └── TicketError              a before/after host finished a call twice, or one that is not known
 
 Denials and failures of tools are *values* (``edictum.outcomes``); ``guard.run`` alone turns them
@@ -89,6 +90,12 @@ class BackendError(EdictumError):
     """A port (ledger, audit sink, approval backend) could not do its work."""
 
     code = "backend_error"
+
+
+class ModelError(EdictumError):
+    """A model answered with an error, with nothing, or with less than a whole reply."""
+
+    code = "model_error"
 
 
 class TicketError(EdictumError):

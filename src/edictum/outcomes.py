@@ -124,7 +124,8 @@ class ToolDenied:
     refused or never came), "policy_error" (a part of the gate itself failed), "capacity" (too many
     calls of the tool hang), "cancelled", "paused", "refused" (by the permissions of what runs the
     tool), or a gate of a turn: "deadline", "blocked", "web_off", "unknown_tool",
-    "malformed_arguments", "validation", "duplicate", "budget".
+    "malformed_arguments", "validation", "duplicate", "budget", "incomplete_reply" (the reply that
+    asks for the call was cut off).
     """
 
     call_id: str

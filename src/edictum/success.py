@@ -80,7 +80,13 @@ def default_problem(result: Any) -> str | None:
         return "is_error is set" if result.get("is_error") else None
     if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
         return "the text starts with 'Error:' or 'fatal:'"
-    return "it is a generator, of which nothing has run" if type(result) in GENERATORS else None
+    return explain_lazy_result(result) if type(result) in GENERATORS else None
+
+
+def explain_lazy_result(result: Any) -> str:
+    """Return what is wrong with a result that is computed only when it is read."""
+    returned = f"The tool returned a {type(result).__name__}, of which nothing has run."
+    return f"{returned} It must return a list, or what it has found."
 
 
 def _field(result: Any, names: tuple[str, ...]) -> tuple[str, Any]:

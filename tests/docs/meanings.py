@@ -151,8 +151,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "run_turn": {
         "model": (
-            "a function of the messages and the tools; `openai_model` and `anthropic_model` make"
-            " one from a client"
+            "a function of the messages and the tools; `openai_model`, `openai_responses_model` and"
+            " `anthropic_model` make one from a client"
         ),
         "messages": "the conversation so far",
         "tools": "a `ToolRegistry`, or a list of specs and typed functions",
@@ -160,12 +160,18 @@ MEANINGS: dict[str, dict[str, str]] = {
             "what judges the calls; without one they are bounded and recorded, and nothing refuses"
             " them"
         ),
-        "budget": "time, steps and calls; None: the state's, or `TurnBudget.create()`",
+        "budget": (
+            "time, steps, calls, tokens, money; None: that which the state was given, or 600 s, 100"
+            " steps and 200 calls"
+        ),
         "session_id": (
             "where calls are counted, or a function of the `ToolCallRequest`; without it in the"
             " guard's own session"
         ),
-        "state": "for a turn whose state you want to keep",
+        "state": (
+            "a new one for each turn, if you want to keep it: after a turn that was cancelled,"
+            " `state.messages` is the conversation"
+        ),
         "artifact_store": (
             "where large outputs go; the model then also gets the tool `read_artifact`"
         ),
@@ -173,28 +179,85 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parallel_enabled": "False: one call after the other",
         "web_mode": '`"off"`: tools with `metadata={"web": True}` are refused',
         "on_outcome": "told of every call and its outcome",
+        "on_model_call": "told of every call of the model: a `ModelCall`",
+        "on_event": "told of everything that happens: each `TurnEvent`, as `stream_turn` yields them",
         "**executor_options": (
             "those of `BoundedToolExecutor`, among them [who is calling](#options-of-callers)"
         ),
     },
+    "ModelReply": {
+        "text": "what the model said",
+        "tool_calls": "the calls it asks for",
+        "usage": "what it cost in tokens",
+        "stop_reason": "why it ended",
+        "refusal": "the text by which the model declined",
+        "content": "the reply in the shape of its API; sent back unchanged",
+        "api": '`"openai"`, `"openai_responses"`, `"anthropic"`, or a name of your own',
+        "model": "the model that answered",
+        "response_id": "the provider's id of the reply",
+        "parsed": "the answer as the type that was asked for",
+        "parse_error": "why the answer is not of that type",
+    },
+    "openai_model": {
+        "client": "any with `chat.completions.create`",
+        "model": "the name of the model",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
+    },
+    "openai_responses_model": {
+        "client": "any with `responses.create`",
+        "model": "the name of the model",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
+    },
+    "anthropic_model": {
+        "client": "any with `messages.create`",
+        "model": "the name of the model",
+        "max_tokens": "the longest answer; more than 8192 come as a stream",
+        "system": "instructions, before the system messages",
+        "response_format": "the type of the final answer, or the provider's own option as a dict",
+        "stream": "True: answers come as a stream even when nothing listens to it",
+        "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
+    },
     "TurnResult": {
         "text": "the model's last answer",
-        "messages": "the whole conversation, the new messages included",
+        "messages": "the whole conversation, the new messages included, for the next turn",
         "outcomes": "of all calls, in order",
-        "stopped_by": (
-            "why it ended: the model answered, steps, tool calls or time ran out, the model failed"
-        ),
+        "stopped_by": "[why it ended](../guides/turns.md#why-a-turn-ends)",
         "timed_out": "whether time ran out",
         "state": "everything the turn knows",
         "error": "what the model raised",
         "loops": "what the model was told when it went in circles",
+        "notes": "all that the turn itself told the model; not part of the messages",
+        "stop_reason": "what the model's last reply said about its end",
+        "model_calls": "each call of the model: usage, stop reason, duration, cost",
+        "parsed": "the answer as the type that the model was asked for",
+        "parse_error": "why the answer is not of that type",
+    },
+    "ModelCall": {
+        "step": "counted from 1",
+        "duration_s": "seconds until the reply was there",
+        "usage": "its tokens by kind; `input_tokens` without those of a cache",
+        "tokens": "all of them, read and written",
+        "stop_reason": "None: it failed",
+        "model": "as the provider names it",
+        "response_id": "as the provider names it",
+        "cost": "by the `price` of the budget",
+        "error": "what was raised, or that time ran out",
     },
     "TurnBudget.create": {
         "timeout_s": "seconds for the whole turn",
         "max_steps": "how often the model is asked",
         "max_tool_calls": "None: as many as steps",
         "max_reflections": "how often `claim_reflection` says yes; for loops of your own",
-        "max_context_tokens": "for your own use; reported in `snapshot()`",
+        "max_context_tokens": (
+            "the turn ends when a model call has read and written that many; None: no bound"
+        ),
+        "max_tokens": "of all model calls, read and written; None: no bound",
+        "max_cost": "of all model calls, by `price`; None: no bound",
+        "price": "a function of a `ModelCall`, or prices of a million tokens by their kind",
         "reserve_s": "what is kept for the final answer; None: a tenth of the time, at most 5 s",
         "timer": "the clock, in seconds",
     },

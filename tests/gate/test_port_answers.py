@@ -17,6 +17,7 @@ from edictum import (
     Edictum,
     EdictumConfigError,
     EdictumInputError,
+    EdictumToolError,
     HookDecision,
     HookRegistration,
     InMemoryApprovalBackend,
@@ -149,7 +150,16 @@ def test_a_generator_is_no_result() -> None:
 
     outcome = Edictum().dispatch_sync("t", {}, rows)
     assert isinstance(outcome, ToolFailure)
-    assert outcome.success_reason == "it is a generator, of which nothing has run"
+    assert (
+        outcome.error
+        == outcome.success_reason
+        == (
+            "The tool returned a generator, of which nothing has run. It must return a list, or what"
+            " it has found."
+        )
+    )
+    with pytest.raises(EdictumToolError, match="must return a list"):
+        Edictum().run_sync("t", {}, rows)
     assert Edictum(success_check=lambda tool, result: True).dispatch_sync("t", {}, rows).output  # type: ignore[union-attr]
 
 

@@ -5,21 +5,39 @@ without their libraries.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NotRequired
 
 import pytest
 from turns import new_guard, search
+from typing_extensions import TypedDict
 
+from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolExecutionResult
 from edictum.harness import (
+    BoundedToolExecutor,
+    File,
+    Image,
+    ModelError,
     ModelReply,
+    ReasoningDelta,
+    ToolCallDelta,
     ToolCallRequest,
+    ToolCallStarted,
     TurnBudget,
+    TurnState,
     anthropic_model,
     openai_model,
     run_turn,
+    tool,
 )
-from edictum.harness.models import to_anthropic, to_openai
+from edictum.harness.messages import (
+    drop_calls,
+    make_assistant_message,
+    make_tool_message,
+    to_reply,
+)
+from edictum.harness.models import can_stream, to_anthropic, to_openai, to_responses
 
 USER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Do it."}]
 
@@ -221,3 +239,403 @@ async def test_half_a_character_can_be_sent_back(call: ToolCallRequest) -> None:
         json.dumps(
             sent, ensure_ascii=False
         ).encode()  # as clients do it; it raises for half a character
+
+
+# --- Streams of servers that are not quite like OpenAI's ------------------------------------------
+
+
+class Stream:
+    """A stream of a blocking or asynchronous client, which says whether it was closed."""
+
+    def __init__(self, chunks: list[Any]) -> None:
+        self.chunks, self.closed = iter(chunks), False
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.chunks)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def piece(arguments: str, **about: Any) -> dict[str, Any]:
+    name = {"name": about.pop("name")} if "name" in about else {}
+    return {**about, "function": {**name, "arguments": arguments}}
+
+
+def stream_chat(*chunks: Any) -> tuple[Any, list[Any]]:
+    made, _ = client([Stream(list(chunks))], asynchronous=False)
+    events: list[Any] = []
+    reply = openai_model(made, model="m")(USER, [search], on_event=events.append)
+    return reply, events
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [piece('{"query"', index=0, id="a", name="search"), piece(': "x"}', index=0, id=None)],
+        [piece('{"query"', id="a", name="search"), piece(': "x"}')],
+        [piece('{"query"', index=0, id="a", name="search"), piece(': "x"}', index=0, id="a")],
+        [piece('{"query"', index=0, id="a", name="search"), piece(': "x"}', index=0, id="", name="")],
+        [piece('{"query": "x"}', index=0, id="a", name="search")],
+    ],
+)  # fmt: skip
+def test_pieces_of_a_call_are_put_together(pieces: list[Any]) -> None:
+    second = piece("{}", index=len(pieces) % 2, id="b", name="search")
+    given = [chunk(tool_calls=[each]) for each in (*pieces, second)]
+    reply, events = stream_chat(*given, chunk("tool_calls"))
+    assert reply.tool_calls == (
+        ToolCallRequest("a", "search", '{"query": "x"}'),
+        ToolCallRequest("b", "search", "{}"),
+    )
+    started = [event for event in events if isinstance(event, ToolCallStarted)]
+    assert [(event.index, event.id, event.name) for event in started] == [
+        (0, "a", "search"),
+        (1, "b", "search"),
+    ]
+    assert all("index" not in call for call in reply.content["tool_calls"])
+
+
+def test_streamed_reasoning_details_are_put_together() -> None:
+    part = {"type": "reasoning.text", "index": 0, "format": "v1"}
+    reply, events = stream_chat(
+        chunk(reasoning="I ", reasoning_details=[{**part, "text": "I "}]),
+        chunk(reasoning="see", reasoning_details=[{**part, "text": "see", "signature": "s"}]),
+        chunk(reasoning_details=[{"type": "reasoning.encrypted", "index": 1, "data": "x"}]),
+        chunk("stop", content="done"),
+    )
+    assert reply.content["reasoning_details"] == [
+        {**part, "text": "I see", "signature": "s"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "x"},
+    ]
+    thoughts = [event.text for event in events if isinstance(event, ReasoningDelta)]
+    assert (thoughts, reply.text) == (["I ", "see"], "done")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(content="do")],
+        [chunk(content="do"), {"error": {"message": "overloaded"}, "choices": []}],
+        [chunk(content="do"), {"choices": [{"error": {"message": "overloaded"}, "delta": {}}]}],
+        [],
+    ],
+)
+def test_a_stream_without_its_end_is_an_error(chunks: list[Any]) -> None:
+    with pytest.raises(ModelError):
+        stream_chat(*chunks)
+
+
+def test_a_blocking_stream_is_closed_when_its_listener_raises() -> None:
+    stream = Stream([chunk(content="do"), chunk("stop", content="ne")])
+    made, _ = client([stream], asynchronous=False)
+
+    def stop(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        openai_model(made, model="m")(USER, (), on_event=stop)
+    assert stream.closed
+
+
+def test_a_client_that_never_streams_is_heard_all_the_same() -> None:
+    made, sent = client([openai_replies()[0]], asynchronous=False)
+    events: list[Any] = []
+    openai_model(made, model="m")(USER, [search], on_event=events.append)
+    assert sent[0]["stream"] is True
+    assert events == [ToolCallStarted(0, "c1", "search"), ToolCallDelta(0, '{"query": "a"}')]
+
+
+def test_which_models_can_stream() -> None:
+    made, _ = client([], asynchronous=False)
+    assert can_stream(openai_model(made, model="m"))
+    assert can_stream(lambda messages, tools, on_event=None: "")
+    assert not can_stream(lambda messages, tools: "")
+    assert not can_stream(type)
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def read_chat(message: dict[str, Any], finish: str | None = "stop", **settings: Any) -> ModelReply:
+    body = {"choices": [{"message": message, "finish_reason": finish}]}
+    made, _ = client([body], asynchronous=False)
+    reply: ModelReply = openai_model(made, model="m", **settings)(USER, ())
+    return reply
+
+
+def test_a_message_in_parts_stays_in_parts() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "text", "text": "done"},
+    ]
+    reply = to_reply(read_chat({"role": "assistant", "content": parts}))
+    assert reply.text == "done"
+    assert make_assistant_message(reply) == {"role": "assistant", "content": parts}
+
+
+def test_what_is_empty_or_too_large_is_not_sent_back() -> None:
+    audio = {"id": "audio_1", "data": "A" * 1000, "transcript": "done"}
+    message = {"content": None, "audio": audio, "annotations": [], "function_call": None}
+    sent = to_openai([make_assistant_message(to_reply(read_chat(message)))])
+    assert sent == [{"role": "assistant", "content": "", "audio": {"id": "audio_1"}}]
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"),
+    [
+        (None, "end"),
+        ("eos", "end"),
+        ("MAX_TOKENS", "length"),
+        ("model_length", "length"),
+        ("SAFETY", "content_filter"),
+    ],
+)
+def test_finish_reasons_of_other_providers(finish: str | None, stop: str) -> None:
+    assert read_chat({"content": "do"}, finish).stop_reason == stop
+
+
+@pytest.mark.parametrize("body", ["<html>", None, {"choices": [{"finish_reason": "error"}]}])
+def test_what_is_not_an_answer(body: Any) -> None:
+    made, _ = client([body], asynchronous=False)
+    with pytest.raises(ModelError):
+        openai_model(made, model="m")(USER, ())
+
+
+def test_calls_that_are_taken_out_of_a_message_are_not_sent() -> None:
+    """Whatever the content has: the provider refuses calls without results."""
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    use = {"type": "tool_use", "id": "a", "name": "search", "input": {}}
+    blocks = [thought, {"type": "text", "text": "One."}, use, {**use, "id": "b"}]
+    made, _ = client([{"content": blocks, "stop_reason": "tool_use"}], asynchronous=False)
+    message = make_assistant_message(to_reply(anthropic_model(made, model="m")(USER, [search])))
+    assert to_anthropic([USER[1], message])[1][1]["content"] == blocks
+    message["tool_calls"].pop()
+    assert to_anthropic([USER[1], message])[1][1]["content"] == blocks[:3]
+    assert to_anthropic([USER[1], drop_calls(message)])[1][1]["content"] == blocks[:2]
+
+
+def test_half_a_thought_is_not_sent() -> None:
+    blocks = [{"type": "text", "text": "One."}, {"type": "thinking", "thinking": "Hm"}]
+    made, _ = client([{"content": blocks, "stop_reason": "max_tokens"}], asynchronous=False)
+    message = make_assistant_message(to_reply(anthropic_model(made, model="m")(USER, ())))
+    assert to_anthropic([USER[1], message])[1][1]["content"] == blocks[:1]
+
+
+async def test_content_that_cannot_be_sent_back_ends_the_turn() -> None:
+    for content in (object, {"a": {1, 2}}, nest(100_000)):
+        answer = ModelReply("done", content=content, api="mine")
+        result = await run_turn(lambda _messages, _tools, say=answer: say, USER, [search])
+        assert (result.stopped_by, type(result.error)) == ("model_error", EdictumInputError)
+
+
+def nest(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+async def test_content_of_a_model_function_stands_in_the_message() -> None:
+    block = SimpleNamespace(kind="thought", text=HALF)
+    answer = ModelReply("done", content=[block], api="mine")
+    result = await run_turn(lambda _messages, _tools: answer, USER, [search])
+    kept = {"api": "mine", "content": [{"kind": "thought", "text": "?"}]}
+    assert result.messages[-1]["provider_content"] == kept
+    assert [list(message) for message in to_openai(result.messages)][-1] == ["role", "content"]
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tools": {"type": "web_search"}},
+        {"tools": "web_search"},
+        {"messages": USER},
+        {"previous_response_id": "r"},
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(settings: dict[str, Any]) -> None:
+    made, _ = client([], asynchronous=False)
+    with pytest.raises(EdictumConfigError):
+        openai_model(made, model="m", **settings)
+
+
+@pytest.mark.parametrize(
+    ("choice", "later"),
+    [
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", None),
+        ({"type": "function", "function": {"name": "search"}}, None),
+        ({"type": "allowed_tools", "mode": "auto"}, {"type": "allowed_tools", "mode": "auto"}),
+        ({"type": "allowed_tools", "mode": "required"}, {"type": "allowed_tools", "mode": "auto"}),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}},
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        ),
+    ],
+)
+async def test_a_choice_of_tools_in_later_steps(choice: Any, later: Any) -> None:
+    made, sent = client(openai_replies(), asynchronous=True)
+    await run_turn(openai_model(made, model="m", tool_choice=choice), USER, [search], new_guard())
+    assert [request.get("tool_choice") for request in sent] == [choice, later]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent_with"),
+    [
+        ({}, {"include_usage": True}),
+        ({"stream_options": {"include_obfuscation": False}}, {"include_obfuscation": False}),
+        ({"stream_options": None}, None),
+    ],
+)
+def test_options_of_a_stream_are_sent_with_a_stream_alone(settings: Any, sent_with: Any) -> None:
+    made, sent = client([Stream([chunk("stop")]), openai_replies()[1]], asynchronous=False)
+    model = openai_model(made, model="m", **settings)
+    model(USER, (), on_event=lambda event: None)
+    model(USER, ())
+    assert [request.get("stream_options") for request in sent] == [sent_with, None]
+
+
+# --- Answers of a type ----------------------------------------------------------------------------
+
+
+@dataclass
+class Place:
+    name: str
+    tags: dict[str, int]
+
+
+class Point(TypedDict):
+    x: int
+    y: NotRequired[int]
+
+
+def test_types_that_are_not_strict_are_said_not_to_be() -> None:
+    made, sent = client([{"choices": [{"message": {"content": "{"}}]}], asynchronous=False)
+    reply = openai_model(made, model="m", response_format=Place)(USER, ())
+    shape = sent[0]["response_format"]
+    assert (shape["type"], shape["json_schema"]["strict"]) == ("json_schema", False)
+    assert reply.parsed is None
+    assert "Invalid JSON" in reply.parse_error
+
+
+def test_a_typed_dict_and_a_dataclass_are_read() -> None:
+    content = {"content": '{"x": 1, "y": 2}'}
+    assert read_chat(content, response_format=Point).parsed == {"x": 1, "y": 2}
+    content = {"content": '{"name": "a", "tags": {"b": 1}}'}
+    assert read_chat(content, response_format=Place).parsed == Place("a", {"b": 1})
+
+
+def test_a_cut_answer_is_not_read() -> None:
+    reply = read_chat({"content": '{"x": 1'}, "length", response_format=Point)
+    assert (reply.parsed, reply.parse_error) == (None, "")
+
+
+def test_the_providers_own_format_is_passed_on() -> None:
+    given = {"type": "json_object"}
+    made, sent = client([{"choices": [{"message": {"content": "[1]"}}]}], asynchronous=False)
+    reply = openai_model(made, model="m", response_format=given)(USER, ())
+    assert (sent[0]["response_format"], reply.parsed) == (given, [1])
+    assert read_chat({"content": "no"}, response_format=given).parse_error
+
+
+@pytest.mark.parametrize("given", [int, list[int], object(), lambda: None])
+def test_types_that_cannot_be_answers_are_refused(given: Any) -> None:
+    made, _ = client([], asynchronous=False)
+    with pytest.raises(EdictumConfigError):
+        openai_model(made, model="m", response_format=given)
+
+
+# --- Images and files -----------------------------------------------------------------------------
+
+
+def test_an_image_is_a_part_and_its_place_is_named() -> None:
+    value = {"shots": [Image(b"abc"), "and"], "page": File(b"%PDF", name="p.pdf")}
+    message = make_tool_message("c1", ToolExecutionResult("c1", "shoot", value, 1))
+    text, image, page = message["content"]
+    assert json.loads(text["text"]) == {
+        "shots": ["[image: image/png, 3 bytes]", "and"],
+        "page": "[file: p.pdf, application/pdf, 4 bytes]",
+    }
+    assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}}
+    assert page["file"]["filename"] == "p.pdf"
+
+
+def test_images_of_users_are_written_for_each_api() -> None:
+    url = "https://example.org/a.png"
+    parts = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    ]
+    message = {"role": "user", "content": parts}
+    assert to_openai([message]) == [message]
+    assert to_anthropic([message])[1][0]["content"] == [
+        parts[0],
+        {"type": "image", "source": {"type": "url", "url": url}},
+    ]
+    assert to_responses([message])[0]["content"] == [
+        {"type": "input_text", "text": "What is it?"},
+        {"type": "input_image", "image_url": url, "detail": "low"},
+    ]
+
+
+async def test_an_image_of_a_tool_reaches_the_model() -> None:
+    @tool(side_effect="read")
+    def shoot() -> Image:
+        """Shoot."""
+        return Image(b"abc", "image/jpeg")
+
+    use = {"type": "tool_use", "id": "c1", "name": "shoot", "input": {}}
+    replies = [{"content": [use]}, {"content": [{"type": "text", "text": "done"}]}]
+    made, sent = client(replies, asynchronous=True)
+    await run_turn(anthropic_model(made, model="m"), USER, [shoot], new_guard())
+    text, image = sent[1]["messages"][2]["content"][0]["content"]
+    assert json.loads(text["text"]) == {"result": "[image: image/jpeg, 3 bytes]"}
+    source = {"type": "base64", "media_type": "image/jpeg", "data": "YWJj"}
+    assert image == {"type": "image", "source": source}
+
+
+NO_KEYS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: no-keys}
+defaults: {mode: enforce}
+contracts:
+  - id: no-keys
+    type: post
+    tool: read_log
+    when: {output.text: {matches: "sk-[a-z]+"}}
+    then: {effect: redact, message: "A key."}
+"""
+
+
+@pytest.mark.parametrize("wrap", [lambda file: file, lambda file: [file], lambda file: {"a": file}])
+def test_contracts_see_files_that_are_text(wrap: Any) -> None:
+    @tool(side_effect="read")
+    def read_log() -> Any:
+        return wrap(File(b"the key is sk-abc", "text/plain", "log.txt"))
+
+    def run(guard: Edictum | None) -> str:
+        executor = BoundedToolExecutor([read_log], guard=guard)
+        outcome = executor.execute(ToolCallRequest("c1", "read_log", {}), TurnState())
+        return str(make_tool_message("c1", outcome)["content"])
+
+    assert "the key is sk-abc" in run(None)
+    assert "sk-abc" not in run(Edictum.from_yaml_string(NO_KEYS))
+
+
+def test_an_image_without_data_is_refused() -> None:
+    with pytest.raises(EdictumInputError):
+        Image(b"")
+    assert Image(b"a") == Image(b"a") != File(b"a")
+    assert len({Image(b"a"), Image(b"a"), Image(b"b")}) == 2

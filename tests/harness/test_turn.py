@@ -20,7 +20,6 @@ from turns import (
     calls,
     hang,
     new_guard,
-    notes,
     search,
 )
 
@@ -154,7 +153,7 @@ async def test_without_tools_no_call_is_missed() -> None:
 async def test_the_model_is_told_how_much_of_the_budget_is_used() -> None:
     model = Script(*(calls(("search", {"query": str(n)})) for n in range(20)))
     result = await run_turn(model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=20))
-    told = [re.match(r"(\d+)%", text) for text in notes(result.messages)]
+    told = [re.match(r"(\d+)%", text) for text in result.notes]
     assert [found.group(1) for found in told if found] == ["50", "80", "95"]
 
 
@@ -163,7 +162,7 @@ async def test_one_of_a_kind_is_told_in_the_singular() -> None:
     result = await run_turn(
         model, USER, [search], new_guard(), TurnBudget.create(60, max_steps=2, max_tool_calls=1)
     )
-    assert any("1 step, 0 tool calls and" in text for text in notes(result.messages))
+    assert any("1 step, 0 tool calls and" in text for text in result.notes)
     refused = [outcome.details for outcome in result.outcomes if isinstance(outcome, ToolDenied)]
     assert (
         refused
@@ -190,7 +189,7 @@ async def test_loops_are_noticed(rounds: list[Any], noticed: str | None) -> None
     assert (noticed is None) == (result.loops == ())
     if noticed is not None:
         assert noticed in result.loops[0]
-        assert any(noticed in text for text in notes(result.messages))
+        assert any(noticed in text for text in result.notes)
 
 
 async def test_the_model_is_told_that_an_earlier_call_has_ended_after_all() -> None:
@@ -201,7 +200,7 @@ async def test_the_model_is_told_that_an_earlier_call_has_ended_after_all() -> N
 
     model = Script(calls(("save", {})), calls(("hang", {"seconds": 0.3})), "done")
     result = await run_turn(model, USER, [save, hang], new_guard(), TurnBudget.create(10))
-    assert any("save that timed out earlier has ended" in text for text in notes(result.messages))
+    assert any("save that timed out earlier has ended" in text for text in result.notes)
 
 
 async def test_large_outputs_are_read_back_in_parts(tmp_path: Path) -> None:
@@ -307,7 +306,8 @@ async def test_a_turn_without_time_answers_without_being_asked() -> None:
     ],
 )
 def test_what_a_model_may_return(answer: Any) -> None:
-    assert to_reply(answer) == ModelReply("text", (ToolCallRequest("a", "search", {"query": "x"}),))
+    calls = (ToolCallRequest("a", "search", {"query": "x"}),)
+    assert to_reply(answer) == ModelReply("text", calls, stop_reason="tool_calls")
 
 
 def test_what_else_a_model_may_return() -> None:
@@ -362,9 +362,7 @@ async def test_a_reply_with_too_many_calls_is_left_when_the_budget_is_used_up() 
     assert [type(it) for it in result.outcomes[9:11]] == [ToolExecutionResult, ToolDenied]
     assert (len(result.outcomes), guard.session().executions) == (1_000, 10)
     assert_answered(result.messages)
-    assert any(
-        "4000 of 5000 calls in one reply were left out" in it for it in notes(result.messages)
-    )
+    assert any("4000 of 5000 calls in one reply were left out" in it for it in result.notes)
 
 
 async def test_a_reply_with_many_calls_is_run_as_far_as_the_budget_goes() -> None:

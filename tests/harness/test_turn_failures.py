@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turns import USER, Script, assert_answered, calls, new_guard, notes, search
+from turns import USER, Script, assert_answered, calls, new_guard, search
 
 from edictum.harness import (
     ModelReply,
@@ -312,7 +312,7 @@ async def test_the_model_is_told_which_tool_it_has_lost_and_what_to_do() -> None
         model, USER, [put, look], new_guard(), TurnBudget.create(60, max_steps=20)
     )
     assert isinstance(result.outcomes[0], ToolTimeout)
-    assert notes(result.messages) == [
+    assert list(result.notes) == [
         "put is not called again in this turn, because it may have taken effect. Look with look,"
         " and answer with what you find."
     ]
@@ -328,7 +328,7 @@ async def test_a_tool_that_will_not_heal_is_named_once() -> None:
     model = Script(calls(("get", {"key": "a"}), ("get", {"key": "b"})), "done")
     result = await run_turn(model, USER, [lost], new_guard(), TurnBudget.create(60, max_steps=20))
     assert isinstance(result.outcomes[0], ToolFailure)
-    assert notes(result.messages) == [
+    assert list(result.notes) == [
         "get is not called again in this turn: it failed in a way that will not heal. Go on"
         " without it."
     ]

@@ -111,10 +111,6 @@ def calls(*requests: Any, text: str = "") -> ModelReply:
     return ModelReply(text, tuple(made), Usage(10, 5))
 
 
-def notes(messages: Any) -> list[str]:
-    return [message["content"] for message in messages if message["role"] == "system"]
-
-
 def assert_answered(messages: Any) -> None:
     """Every call that an assistant message asks for is followed by its tool message, in order."""
     messages = list(messages)

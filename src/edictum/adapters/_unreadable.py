@@ -41,7 +41,7 @@ class _DeniedCall(TurnCall):
 def make_turn_without_caller(problem: str) -> Turn:
     """Return a turn that denies every call, because it is not known who makes it."""
     turn = Turn()
-    turn.caller_problem = problem
+    turn.deny_caller(problem)
     return turn
 
 

@@ -39,6 +39,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "state": (lambda value: isinstance(value, TurnState), "Pass a TurnState, or None."),
     "scheduler": (_has_method("schedule"), "Pass a ToolScheduler, or None."),
     "on_outcome": (callable, "Pass a function on_outcome(call, outcome), or None."),
+    "on_model_call": (callable, "Pass a function on_model_call(call), or None."),
+    "on_event": (callable, "Pass a function on_event(event), or None."),
     "artifact_store": (_has_method("store"), "Pass ArtifactStore(...), or None."),
 }
 

@@ -23,7 +23,7 @@ from edictum.harness._functions import (
     get_parameters,
 )
 from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
-from edictum.success import SchemaMismatch, error_key
+from edictum.success import SchemaMismatch, error_key, explain_lazy_result
 
 _NOT_FETCHED = "[not fetched]"
 
@@ -175,7 +175,7 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
         if kind is fitting:
             return error_key(value) if kind is dict else None
         if kind in LAZY_TYPES:
-            return _explain_lazy(value)
+            return SchemaMismatch(explain_lazy_result(value))
         if (error := error_key(value)) is not None or schema is None:
             return error
         mismatch = explain_mismatch(compiled(), value)
@@ -207,11 +207,6 @@ def explain_mismatch(validator: Any, value: Any) -> str | None:
     except ValueError:  # a lone surrogate, as in file names: text that the validator cannot read
         return None
     return None if first is None else str(first.message)
-
-
-def _explain_lazy(value: Any) -> SchemaMismatch:
-    returned = f"The tool returned a {type(value).__name__}, of which nothing has run."
-    return SchemaMismatch(f"{returned} It must return a list, or what it has found.")
 
 
 # --- Validators -----------------------------------------------------------------------------------

@@ -4,35 +4,75 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias, get_args
 
-from edictum.core.values import dumps
+from edictum.core.values import dumps, show
 from edictum.errors import EdictumInputError
+from edictum.harness.attachments import find_attachments
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_call import NOT_A_NAME
-from edictum.outcomes import ToolOutcome, outcome_is_error, outcome_to_model_content
+from edictum.outcomes import (
+    ToolDenied,
+    ToolExecutionResult,
+    ToolOutcome,
+    outcome_is_error,
+    outcome_to_model_content,
+)
 
 ChatMessage = dict[str, Any]
+CHAT_API = "openai"  # replies of chat completions: their messages are chat messages already
+
+
+StopReason: TypeAlias = Literal[
+    "end", "tool_calls", "length", "refused", "content_filter", "paused"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call."""
+    """Tokens of one model call, as its provider counts them.
+
+    OpenAI's ``input_tokens`` include those that were read from a cache, Anthropic's do not.
+    ``reasoning_tokens`` are part of ``output_tokens``.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model said: text, and the calls it asks for."""
+    """What a model said: text, and the calls it asks for.
+
+    ``stop_reason`` says why it ended. "length" and "content_filter": it was cut, and so may be the
+    arguments of its calls; "refused": the model declined, ``refusal`` is what it said; "paused":
+    the provider wants to be asked again with this reply, to go on with it.
+
+    ``content`` is the reply in the shape of the API that ``api`` names, with what only that API
+    knows: thinking, signatures, tools of the provider. It is sent back unchanged. ``parsed`` is the
+    answer as the type that was asked for; ``parse_error`` says why it is not of that type.
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCallRequest, ...] = ()
     usage: Usage = field(default=Usage())
+    stop_reason: StopReason = field(default="end", kw_only=True)
+    refusal: str = field(default="", kw_only=True)
+    content: Any = field(default=None, kw_only=True)
+    api: str = field(default="", kw_only=True)
+    model: str = field(default="", kw_only=True)
+    response_id: str = field(default="", kw_only=True)
+    parsed: Any = field(default=None, kw_only=True)
+    parse_error: str = field(default="", kw_only=True)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the reply ended before its end: its calls must not run."""
+        return self.stop_reason in ("length", "refused", "content_filter")
 
 
 # --- Replies --------------------------------------------------------------------------------------
@@ -43,23 +83,57 @@ def to_reply(answer: Any) -> ModelReply:
     dict with ``text`` and ``tool_calls``.
     """
     if isinstance(answer, ModelReply):
-        usage = _to_usage(answer.usage)
-        return ModelReply(_to_text(answer.text), _to_requests(answer.tool_calls), usage)
+        return _check_reply(answer)
     if answer is None or isinstance(answer, str):
-        return ModelReply(_to_text(answer))
+        return _check_reply(ModelReply(_to_text(answer)))
     if isinstance(answer, Mapping):
         answer = (answer.get("text") or answer.get("content") or "", answer.get("tool_calls"))
     match answer:
         case tuple((str() | None as text, calls)):
-            return ModelReply(_to_text(text), _to_requests(calls))
+            return _check_reply(ModelReply(_to_text(text), _to_requests(calls)))
     message = f"The model returned {type(answer).__name__}."
     raise EdictumInputError(message, hint="Return a ModelReply, a text, or (text, tool_calls).")
 
 
+def _check_reply(reply: ModelReply) -> ModelReply:
+    """Return the reply with its parts read, and a stop reason that fits its calls."""
+    calls = _to_requests(reply.tool_calls)
+    stop_reason = reply.stop_reason
+    if stop_reason not in get_args(StopReason):
+        message = f"The stop_reason of a ModelReply is {show(stop_reason)}."
+        raise EdictumInputError(message, hint=f"Pass one of {', '.join(get_args(StopReason))}.")
+    if stop_reason in ("end", "tool_calls"):
+        stop_reason = "tool_calls" if calls else "end"
+    return replace(
+        reply,
+        text=_to_text(reply.text),
+        tool_calls=calls,
+        usage=_to_usage(reply.usage),
+        stop_reason=stop_reason,
+        content=_to_content(reply.content),
+    )
+
+
+def _to_content(content: Any) -> Any:
+    """Return the content of a reply as plain data that can be stored and sent back."""
+    try:
+        return None if content is None else without_surrogates(to_plain_answer(content))
+    except (TypeError, ValueError, RecursionError) as exc:
+        message = f"The content of a ModelReply is not JSON: {exc}."
+        raise EdictumInputError(message, hint="Pass what the provider answered.") from exc
+
+
 def _to_usage(usage: Any) -> Usage:
-    """Return the counts of a reply; what is not a number counts as 0."""
-    counts = [get_path(usage, each.name) for each in fields(Usage)]
-    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
+    return read_usage(usage, {each.name: (each.name,) for each in fields(Usage)})
+
+
+def read_usage(usage: Any, paths: Mapping[str, Sequence[str]]) -> Usage:
+    """Return the counts of a reply, each from the first path that has a number; else 0."""
+    counts = {}
+    for name, known in paths.items():
+        found = (get_path(usage, *path.split(".")) for path in known)
+        counts[name] = next((count for count in found if isinstance(count, int)), 0)
+    return Usage(**counts)
 
 
 def _to_text(text: Any) -> str:
@@ -104,17 +178,50 @@ def _to_name(given: Any) -> str:
 # --- Messages -------------------------------------------------------------------------------------
 
 
+class ToolMessage(dict[str, Any]):
+    """The result of a call, as a chat message. ``is_error`` is an attribute and not a key, because
+    only some providers take it and the others refuse it.
+    """
+
+    is_error: bool = False
+
+
 def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMessage:
-    """Return the message of a reply, with at most so many of its calls."""
+    """Return the message of a reply, with at most so many of its calls.
+
+    What the message of a chat API had besides stays in it; the content of another API is kept under
+    ``provider_content``. ``tool_calls`` decides which calls are sent back: without them there are
+    none, whatever the content has.
+    """
     message: ChatMessage = {"role": "assistant", "content": reply.text}
+    if reply.content is not None and reply.api != CHAT_API:
+        message["provider_content"] = {"api": reply.api, "content": reply.content}
+    if reply.api == CHAT_API and isinstance(reply.content, Mapping):
+        given = reply.content
+        in_parts = {"content": given["content"]} if isinstance(given.get("content"), list) else {}
+        message = drop_calls({**given, **message, **in_parts})
     if reply.tool_calls:
         message["tool_calls"] = []
         add_calls(message, reply.tool_calls[:most])
+        for written, given in zip(message["tool_calls"], _list_given_calls(reply), strict=False):
+            written |= {name: value for name, value in given.items() if name not in written}
     return message
+
+
+def _list_given_calls(reply: ModelReply) -> Sequence[Mapping[str, Any]]:
+    """Return the calls of a chat API as they came: some have signatures that must be returned."""
+    if reply.api != CHAT_API or not isinstance(reply.content, Mapping):
+        return ()
+    return reply.content.get("tool_calls") or ()
 
 
 def add_calls(message: ChatMessage, calls: Sequence[ToolCallRequest]) -> None:
     message["tool_calls"] += [_write_call(call) for call in calls]
+
+
+def drop_calls(message: ChatMessage) -> ChatMessage:
+    """Return a copy of an assistant message without its calls."""
+    return {name: value for name, value in message.items() if name != "tool_calls"}
 
 
 def _write_call(call: ToolCallRequest) -> dict[str, Any]:
@@ -124,10 +231,24 @@ def _write_call(call: ToolCallRequest) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def make_tool_message(call_id: str, outcome: ToolOutcome) -> ChatMessage:
-    content = outcome_to_model_content(outcome)
-    message = {"role": "tool", "tool_call_id": call_id, "content": content}
-    return {**message, "is_error": True} if outcome_is_error(outcome) else message
+def make_tool_message(call_id: str, outcome: ToolOutcome) -> ToolMessage:
+    """Return the message of an outcome, with its images and files as parts. A denial is told as an
+    error: the tool did not run.
+    """
+    content: Any = outcome_to_model_content(outcome)
+    if isinstance(outcome, ToolExecutionResult):
+        parts = [each.to_part() for each in find_attachments(outcome.output)]
+        content = [{"type": "text", "text": content}, *parts] if parts else content
+    message = ToolMessage(role="tool", tool_call_id=call_id, content=content)
+    message.is_error = isinstance(outcome, ToolDenied) or outcome_is_error(outcome)
+    return message
+
+
+def is_error_message(message: ChatMessage) -> bool:
+    """Return whether a tool message tells of an error. A message that is not ours may say so by a
+    key.
+    """
+    return bool(message.get("is_error") or getattr(message, "is_error", False))
 
 
 def make_system_message(text: str) -> ChatMessage:
@@ -139,11 +260,29 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def to_plain_answer(answer: Any) -> Any:
+    """Return an answer of a client as plain data: what was received, and no defaults."""
+    if isinstance(answer, Mapping):
+        return {name: to_plain_answer(value) for name, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [to_plain_answer(value) for value in answer]
+    if hasattr(answer, "model_dump"):  # of pydantic, as the clients of OpenAI and Anthropic have
+        return answer.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False)
+    if hasattr(answer, "__dict__"):
+        return to_plain_answer(vars(answer))
+    return answer
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return a copy of JSON data in which lone surrogates are replaced."""
+    return json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
+
+
 def to_object(arguments: Any) -> dict[str, Any]:
     """Return arguments as an object, for providers that accept nothing else."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
-        value = json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
+        value = without_surrogates(value)
     except TypeError:  # not JSON, so it did not come from a model
         pass
     except (ValueError, RecursionError):

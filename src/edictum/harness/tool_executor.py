@@ -110,7 +110,10 @@ class BoundedToolExecutor:
         self, call: ToolCallRequest, state: TurnState, **options: Any
     ) -> ToolOutcome:
         """Run one call as ``execute`` does, for asynchronous callers."""
-        turn = self.turn(state, **options)
+        return await self.aexecute_in(call, self.turn(state, **options))
+
+    async def aexecute_in(self, call: ToolCallRequest, turn: Turn) -> ToolOutcome:
+        """Run one call in a turn that ``turn`` has returned."""
         about = self._describe(call, turn, await self._resolve_caller(call, turn))
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, **about)
 
@@ -124,5 +127,6 @@ class BoundedToolExecutor:
         """Return the options of a call. If its caller is not known, the turn denies it."""
         known = turn.session_id or caller.options.get("session_id") or self.guard.session_id
         caller.choose_session(known)
-        turn.caller_problem = caller.problem
+        if caller.problem:
+            turn.deny_caller(caller.problem)
         return {"call_id": call.id, **caller.options}

@@ -1,4 +1,5 @@
-"""TurnBudget and DeadlineToken: how much time, and how many steps and calls, a turn has.
+"""TurnBudget and DeadlineToken: how much time, tokens and money, and how many steps and calls, a
+turn has.
 
 A call has one absolute deadline, ``min(the turn's end less its reserve, now + cap)``, without a
 minimum: with too little time left it is not started. The reserve is kept for the model's final
@@ -10,12 +11,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
@@ -25,6 +26,8 @@ RESERVE_SHARE = 0.1
 MAX_RESERVE_S = 5.0
 
 Timer = Callable[[], float]
+# of a ModelCall its cost, or the price of a million tokens by the names that Usage has for them
+Price: TypeAlias = Callable[[Any], float] | Mapping[str, float]
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -39,9 +42,12 @@ class TurnBudget:
     max_steps: int
     max_tool_calls: int
     max_reflections: int
-    max_context_tokens: int
+    max_context_tokens: int | None
     reserve_s: float
     timer: Timer
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    price: Price | None = None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,6 +60,8 @@ class TurnBudget:
         self._steps = _make_tickets(self.max_steps)
         self._tool_calls = _make_tickets(self.max_tool_calls)
         self._reflections = _make_tickets(self.max_reflections)
+        self.tokens_used = self.context_tokens = 0
+        self.cost_used = 0.0
 
     @classmethod
     def create(
@@ -62,8 +70,11 @@ class TurnBudget:
         max_steps: int = 6,
         max_tool_calls: int | None = None,
         max_reflections: int = 4,
-        max_context_tokens: int = 200_000,
+        max_context_tokens: int | None = 200_000,
         *,
+        max_tokens: int | None = None,
+        max_cost: float | None = None,
+        price: Price | None = None,
         reserve_s: float | None = None,
         timer: Timer = time.perf_counter,
     ) -> TurnBudget:
@@ -76,10 +87,10 @@ class TurnBudget:
         if not 0 <= reserve < timeout_s:
             raise _wrong_value("reserve_s", reserve_s, "Use 0 or more, and less than timeout_s.")
         calls = max_steps if max_tool_calls is None else max_tool_calls
-        counts = {"max_steps": max_steps, "max_tool_calls": calls}
-        for name, value in (*counts.items(), ("max_reflections", max_reflections)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise _wrong_value(name, value, "Use a whole number of 0 or more.")
+        _check_counts(max_steps=max_steps, max_tool_calls=calls, max_reflections=max_reflections)
+        tokens = {"max_tokens": max_tokens, "max_context_tokens": max_context_tokens}
+        _check_counts(**{name: most for name, most in tokens.items() if most is not None})
+        _check_price(max_cost, price)
         return cls(
             timeout_s=timeout_s,
             max_steps=max_steps,
@@ -88,6 +99,9 @@ class TurnBudget:
             max_context_tokens=max_context_tokens,
             reserve_s=reserve,
             timer=timer,
+            max_tokens=max_tokens,
+            max_cost=max_cost,
+            price=price,
         )
 
     # --- Time -------------------------------------------------------------------------------------
@@ -146,12 +160,33 @@ class TurnBudget:
         """Take one reflection, atomically. Return False when all are used."""
         return next(self._reflections, False)
 
+    def add_usage(self, tokens: int, cost: float = 0.0, context_tokens: int = 0) -> None:
+        """Count a model call: its tokens, its cost, and how long the conversation is with it."""
+        with self._lock:
+            self.tokens_used += tokens
+            self.cost_used += cost
+            self.context_tokens = context_tokens
+
+    def find_used_up_limit(self) -> Literal["tokens", "cost", "context"] | None:
+        """Return which bound on the use of a model is reached, or None."""
+        if self.max_tokens is not None and self.tokens_used >= self.max_tokens:
+            return "tokens"
+        if self.max_cost is not None and self.cost_used >= self.max_cost:
+            return "cost"
+        if self.max_context_tokens is not None and self.context_tokens >= self.max_context_tokens:
+            return "context"
+        return None
+
     @property
     def used(self) -> float:
-        """The largest used share of time, steps and tool calls, from 0 to 1."""
-        time_share = 1 - self.remaining_s() / self.timeout_s
-        step_share = _used_share(self._steps, self.max_steps)
-        return max(time_share, step_share, _used_share(self._tool_calls, self.max_tool_calls))
+        """The largest used share of time, steps, tool calls, tokens and cost, from 0 to 1."""
+        return max(
+            1 - self.remaining_s() / self.timeout_s,
+            _used_share(self._steps, self.max_steps),
+            _used_share(self._tool_calls, self.max_tool_calls),
+            _share(self.tokens_used, self.max_tokens),
+            _share(self.cost_used, self.max_cost),
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return the budget as plain data, for logs and for the model."""
@@ -167,12 +202,42 @@ class TurnBudget:
             "tool_calls_max": self.max_tool_calls,
             "reflections_used": _count_used_tickets(self._reflections, self.max_reflections),
             "reflections_max": self.max_reflections,
+            "tokens_used": self.tokens_used,
+            "tokens_max": self.max_tokens,
+            "cost_used": self.cost_used,
+            "cost_max": self.max_cost,
+            "context_tokens": self.context_tokens,
             "context_tokens_max": self.max_context_tokens,
         }
 
 
 def _wrong_value(name: str, value: Any, hint: str) -> EdictumConfigError:
     return EdictumConfigError(f"TurnBudget: {name} is {value!r}.", hint=hint)
+
+
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise _wrong_value(name, value, "Use a whole number of 0 or more.")
+
+
+def _check_price(max_cost: Any, price: Any) -> None:
+    if price is not None and not callable(price) and not isinstance(price, Mapping):
+        hint = "Use a function of a ModelCall, or prices of a million tokens by kind."
+        raise _wrong_value("price", price, hint)
+    if max_cost is None:
+        return
+    if not is_amount(max_cost):
+        raise _wrong_value("max_cost", max_cost, "Use a number of 0 or more.")
+    if price is None:
+        hint = "Add price=, a function of a ModelCall, or prices of a million tokens by kind."
+        raise _wrong_value("price", None, hint)
+
+
+def is_amount(value: Any) -> bool:
+    """Return whether a value is a finite number of 0 or more."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < float("inf")
 
 
 def _make_tickets(count: int) -> Iterator[bool]:
@@ -187,10 +252,15 @@ def _used_share(tickets: Iterator[bool], count: int) -> float:
     return _count_used_tickets(tickets, count) / count if count else 1.0
 
 
+def _share(used: float, most: float | None) -> float:
+    if most is None:
+        return 0.0
+    return min(1.0, used / most) if most else 1.0
+
+
 def is_duration(value: Any) -> bool:
     """Return whether a value is a finite number of seconds, more than 0."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value < float("inf")
+    return is_amount(value) and value > 0
 
 
 class DeadlineExceeded(TimeoutError):

@@ -106,6 +106,9 @@ DEFAULT_VALIDATOR = ToolArgValidator()
 class Turn:
     """One turn of an agent: its state, its tools, and how its calls are bounded."""
 
+    last_outcome: ToolOutcome | None = None  # of its last call that ended
+    _only_gate: tuple[str, Gate] | None = None  # which denies every call
+
     def __init__(
         self,
         state: TurnState | None = None,
@@ -127,7 +130,6 @@ class Turn:
         self.cap_s = tool_timeout_cap_s
         self.web_mode = web_mode
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
-        self.caller_problem = ""  # why it is not known who is calling: every call is denied
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
             check_arguments(tool_timeout_cap_s=tool_timeout_cap_s)
         if on_duplicate not in ("deny", "replay"):
@@ -145,9 +147,17 @@ class Turn:
     ) -> TurnCall:
         """Open a call of this turn with whatever a model sent; the gates say what is wrong."""
         call = self._open(tool_name, arguments, function, policy)
-        if self.caller_problem:
-            call.gates = call.gates_before_hooks = (("caller", TurnCall._deny_caller),)
+        if self._only_gate is not None:
+            call.gates = call.gates_before_hooks = (self._only_gate,)
         return call
+
+    def deny_calls(self, gate: str, refusal: Refusal) -> None:
+        """Deny every call of this turn from now on, in the name of a gate."""
+        self._only_gate = (gate, lambda _turn, _call: refusal)
+
+    def deny_caller(self, problem: str) -> None:
+        """Deny every call, because it is not known who makes it."""
+        self.deny_calls("caller", Refusal("policy_error", problem, policy_error=True))
 
     def _open(
         self, tool_name: str, arguments: Any, function: Callable[..., Any] | None, policy: Policy
@@ -229,9 +239,6 @@ class TurnCall:
         self._malformed, self.args = why, EMPTY
 
     # --- The gates --------------------------------------------------------------------------------
-
-    def _deny_caller(self, call: ToolCall) -> GateAnswer:
-        return Refusal("policy_error", self._turn.caller_problem, policy_error=True)
 
     def _deadline(self, call: ToolCall) -> GateAnswer:
         turn = self._turn
@@ -582,6 +589,7 @@ class TurnCall:
 
     def ended(self, outcome: ToolOutcome | None) -> None:
         state = self._turn.state
+        self._turn.last_outcome = outcome
         if (begun := self._begun) is not None:
             kept = copy_result(outcome) if self._replays() else outcome
             state.replay.finish(begun, self._spec, self._call.args, kept)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edictum.core.call import check_session_id
+from edictum.errors import EdictumConfigError
 from edictum.execution.forks import protect
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.turn_budget import TurnBudget
@@ -39,7 +40,11 @@ class ToolTraceEntry:
 
 
 class TurnState:
-    """The state of one turn. Without a ``session_id`` its calls belong to the guard's session."""
+    """The state of one turn. Without a ``session_id`` its calls belong to the guard's session.
+
+    ``messages`` is the conversation when the turn is over, even if it was cancelled: with what each
+    call ended with, and for a call that was not made a message that says so.
+    """
 
     def __init__(
         self,
@@ -52,18 +57,21 @@ class TurnState:
         if session_id:
             check_session_id(session_id)
         self.session_id = session_id
+        self.has_default_budget = budget is None
         self.budget = budget if budget is not None else TurnBudget.create()
         self.replay = replay if replay is not None else ReplayControl()
         self.blocked_tool_names: set[str] = set()
         self.tool_trace: dict[str, ToolTraceEntry] = {}
         self.tool_results: list[ToolOutcome] = []
+        self.messages: tuple[dict[str, Any], ...] = ()
         self.final_text = ""
         self.timed_out = False
         self.input_tokens = self.output_tokens = 0
-        self.cache_read_tokens = self.cache_creation_tokens = 0
+        self.cache_read_tokens = self.cache_creation_tokens = self.reasoning_tokens = 0
         self._lock = threading.Lock()
         protect(self)
         self.accepting = True
+        self._has_begun = False
         self._repairs: dict[tuple[str, str], int] = {}
         self._max_trace = max_trace
         self._late: deque[ToolTraceEntry] = deque(maxlen=max_trace)
@@ -138,6 +146,16 @@ class TurnState:
             self._late.clear()
         return late
 
+    def begin_turn(self) -> None:
+        """Take the state for one turn. Raise if it was taken before, or is closed."""
+        with self._lock:
+            if self._has_begun or not self.accepting:
+                raise EdictumConfigError(
+                    "state is a TurnState that has served a turn already.",
+                    hint="Pass a new TurnState for each turn; state.messages is the conversation.",
+                )
+            self._has_begun = True
+
     def close_writes(self) -> None:
         """End the turn: no result counts any more, and no call starts."""
         with self._lock:
@@ -180,9 +198,11 @@ class TurnState:
         output_tokens: int = 0,
         cache_read_tokens: int = 0,
         cache_creation_tokens: int = 0,
+        reasoning_tokens: int = 0,
     ) -> None:
         with self._lock:
             self.input_tokens += input_tokens
             self.output_tokens += output_tokens
             self.cache_read_tokens += cache_read_tokens
             self.cache_creation_tokens += cache_creation_tokens
+            self.reasoning_tokens += reasoning_tokens

@@ -1,0 +1,46 @@
+"""TurnResult: how a turn ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from edictum.harness.messages import ChatMessage, StopReason
+from edictum.harness.model_calls import ModelCall
+from edictum.harness.turn_state import TurnState
+from edictum.outcomes import ToolOutcome
+
+StoppedBy: TypeAlias = Literal[
+    "answered",
+    "length",
+    "refused",
+    "content_filter",
+    "steps",
+    "tool_calls",
+    "deadline",
+    "tokens",
+    "cost",
+    "context",
+    "model_error",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """How a turn ended. ``messages`` is the whole conversation, the new messages included: the next
+    turn goes on with them. What the turn itself told the model is in ``notes``, not there.
+    """
+
+    text: str
+    messages: tuple[ChatMessage, ...]
+    outcomes: tuple[ToolOutcome, ...]
+    stopped_by: StoppedBy
+    timed_out: bool
+    state: TurnState
+    error: Exception | None = None
+    loops: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stop_reason: StopReason | None = None
+    model_calls: tuple[ModelCall, ...] = ()
+    parsed: Any = None
+    parse_error: str = ""
