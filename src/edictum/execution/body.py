@@ -107,7 +107,7 @@ async def run_async(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
     if effect.run_in not in ("inline", "thread"):
         try:
-            return _log_if_not_started(effect, await _engine(effect).run(effect))
+            return _log_missing_start(effect, await _engine(effect).run(effect))
         except Exception as exc:
             return _end_by_engine(effect, exc)
     started, timeout_s = perf_counter(), effect.timeout_s
@@ -129,7 +129,7 @@ def run_sync(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
     """Run a body that does not run inline, for a synchronous host."""
     if effect.run_in not in ("inline", "thread"):
         try:
-            return _log_if_not_started(effect, _engine(effect).run_sync(effect))
+            return _log_missing_start(effect, _engine(effect).run_sync(effect))
         except Exception as exc:
             return _end_by_engine(effect, exc)
     started, call = perf_counter(), partial(_call_body, effect)
@@ -192,7 +192,7 @@ def _engine(effect: RunTool) -> Engine:
     return effect.run_in
 
 
-def _log_if_not_started(effect: RunTool, ran: Ran) -> Ran:
+def _log_missing_start(effect: RunTool, ran: Ran) -> Ran:
     """Log a call that its engine could not start: the model is not told why."""
     if ran.not_started and ran.error is not None and not ran.cancelled:
         tool, why = effect.call.tool_name, describe(ran.error)
