@@ -80,6 +80,9 @@ class CallerResolver:
             self._add(owner, name, value)
 
     def _add(self, owner: str, name: str, value: Any) -> None:
+        if name not in CallerOptions.__annotations__:
+            hint = f"Options about the caller are: {', '.join(CallerOptions.__annotations__)}."
+            raise EdictumConfigError(f"{owner} has no option {name!r}.", hint=hint)
         if value is None:
             return
         if name == "actual_amounts":

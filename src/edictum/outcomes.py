@@ -213,6 +213,7 @@ PARTS: Final = {
     "audit": "The audit log",
     "approval_backend": "The approval service",
     "principal_resolver": "The service that tells who is calling",
+    "turn:caller": "The service that tells who is calling",
     "adapter": "The gate",
     "gate": "The gate",
 }
@@ -224,8 +225,9 @@ def denial_for_model(outcome: ToolDenied) -> str:
     What is wrong with a part of the gate (hosts, paths, user names, a driver's words) is for
     operators: it is in ``details``, in the audit and in the log.
     """
-    part = PARTS.get(outcome.decision_source or "") if outcome.policy_error else None
-    if part is None:
+    source = outcome.decision_source or ""
+    part = PARTS.get(source) or PARTS.get(f"{source}:{outcome.decision_name}")
+    if part is None or not outcome.policy_error:
         return outcome.details or outcome.reason
     return (
         f"{part} is not available, so the call was not made; no rule has refused it. Do not repeat"

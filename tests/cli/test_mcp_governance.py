@@ -281,7 +281,7 @@ async def test_pins_that_break_while_serving_refuse_the_tools(tmp_path: Path) ->
     adapter = MCPAdapter(Edictum(), pins=PinFile(file))
     assert await list_names(adapter, server) == ["look"]
     file.write_text("{")
-    assert "cannot be read" in text_of(await call(adapter, server, "look"))
+    assert "cannot be checked" in text_of(await call(adapter, server, "look"))
     assert await list_names(adapter, server) == []
 
 
@@ -550,7 +550,7 @@ async def test_a_client_that_cannot_ask_has_another_backend_or_is_denied(capabil
     assert (len(backend.requests), wire.asked) == (1, [])
     guard = Edictum.from_yaml_string(HEAD + APPROVE, approval_backend=ClientApprovals())
     denied = await Wire(guard, YES, capabilities).refund()
-    assert denied["isError"] and "does not offer elicitation" in text_of(denied)
+    assert denied["isError"] and "approval service is not available" in text_of(denied)
 
 
 NEWER = {

@@ -29,6 +29,7 @@ from edictum.harness import (
     anthropic_model,
     openai_model,
     run_turn,
+    run_turn_sync,
     tool,
 )
 from edictum.harness.messages import (
@@ -639,3 +640,53 @@ def test_an_image_without_data_is_refused() -> None:
         Image(b"")
     assert Image(b"a") == Image(b"a") != File(b"a")
     assert len({Image(b"a"), Image(b"a"), Image(b"b")}) == 2
+
+
+CALL_BLOCKS = {
+    "chat": {"id": "c1", "type": "function", "function": {"name": "note", "arguments": "{}"}},
+    "anthropic": {"type": "tool_use", "id": "c1", "name": "note", "input": {}},
+}
+
+
+def answer_with_call(api: str, stop: Any) -> dict[str, Any]:
+    """Return the answer of a provider that asks for a call and ends for this reason."""
+    call = CALL_BLOCKS[api]
+    if api == "chat":
+        message = {"role": "assistant", "content": "", "tool_calls": [call]}
+        return {"choices": [{"message": message, "finish_reason": stop}]}
+    return {"type": "message", "content": [call], "stop_reason": stop}
+
+
+@pytest.mark.parametrize(
+    ("api", "stop", "is_cut"),
+    [
+        ("chat", "tool_calls", False),
+        ("chat", "stop", False),
+        ("chat", None, False),
+        ("chat", "insufficient_system_resource", True),
+        ("chat", "abort", True),
+        ("chat", 5, True),
+        ("anthropic", "tool_use", False),
+        ("anthropic", None, False),
+        ("anthropic", "weird", True),
+    ],
+)
+def test_calls_of_a_reply_that_ended_for_an_unknown_reason_do_not_run(
+    api: str, stop: Any, is_cut: bool
+) -> None:
+    """A word that we do not know may mean that the provider broke the reply off."""
+    ran: list[str] = []
+
+    def note() -> str:
+        """Write a note."""
+        ran.append("note")
+        return "done"
+
+    replies = [answer_with_call(api, stop), answer_with_call(api, stop)]
+    made, _ = client(replies, asynchronous=False)
+    make = openai_model if api == "chat" else anthropic_model
+    result = run_turn_sync(
+        make(made, model="m"), USER, [note], Edictum(), TurnBudget.create(5, max_steps=1)
+    )
+    assert bool(ran) is not is_cut
+    assert (result.stopped_by == "length") is is_cut

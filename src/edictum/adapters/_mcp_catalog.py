@@ -143,8 +143,9 @@ class ServerTools:
             return None if pin == digest else problem
         try:
             return None if self._pins is None else self._pins.find_problem(tool)
-        except EdictumError as exc:
-            return str(exc)
+        except EdictumError as exc:  # a client reads the problem: not what is wrong with the file
+            log(MCP_TOOLS, "%s", exc)
+            return f"The pin of the tool {reveal_hidden(tool['name'])!r} cannot be checked."
 
     def _tell(self, name: str, tool: ToolDefinition, digest: str, problem: str | None) -> None:
         """Log once what is wrong with a tool, with the characters in it that are not seen."""

@@ -92,6 +92,13 @@ class PinFile:
         self._version: tuple[int, ...] | None = None
         self._read()
 
+    def check_writable(self) -> None:
+        """Raise if pins could not be written, to learn it when a program starts."""
+        if not os.access(self._path.parent, os.W_OK | os.X_OK):
+            message = f"The pins in {self._path} cannot be written: {self._path.parent} is not"
+            hint = "Name a file in a folder that exists and can be written."
+            raise EdictumConfigError(f"{message} a folder that can be written.", hint=hint)
+
     def list_tools(self) -> dict[str, PinnedTool]:
         self._read()
         return dict(self._tools)
@@ -110,7 +117,7 @@ class PinFile:
         what = "has hidden characters" if known.accepted is None else "is not the one accepted"
         return (
             f"The description of the tool {reveal_hidden(name)!r} {what}, so it is refused until"
-            f" it is accepted: edictum mcp-pins {self._path} --accept."
+            " an operator has accepted it."
         )
 
     def accept(self, name: str) -> None:

@@ -115,6 +115,8 @@ def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
         session_id = guard.new_session_id()
     most = options.max_result_chars or None
     pins = None if options.pins is None else PinFile(options.pins)
+    if pins is not None:
+        pins.check_writable()
     return MCPAdapter(guard, session_id=session_id, max_result_chars=most, pins=pins)
 
 

@@ -61,7 +61,13 @@ class ProcessPool:
         max_result_bytes: int = MAX_RESULT_BYTES,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._env = _check_environment(env or {})
+        self._env = _check_environment({} if env is None else env)
+        _check_bounds(
+            max_workers=max_workers,
+            memory_bytes=memory_bytes,
+            cpu_s=cpu_s,
+            max_result_bytes=max_result_bytes,
+        )
         self.max_workers = max_workers or max(4, os.cpu_count() or 1)
         self._memory, self._cpu_s, self._max_result = memory_bytes or 0, cpu_s, max_result_bytes
         self._workers: set[Worker] = set()
@@ -261,12 +267,24 @@ class ProcessPool:
 
 
 def _check_environment(env: Any) -> dict[str, str]:
-    if not isinstance(env, Mapping) or not all(
-        isinstance(text, str) for pair in env.items() for text in pair
-    ):
-        hint = 'Use a dict of texts, such as {"DATABASE_URL": url}, or dict(os.environ) for all.'
+    hint = 'Use a dict of texts, such as {"DATABASE_URL": url}, or dict(os.environ) for all.'
+    if not isinstance(env, Mapping):
         raise EdictumConfigError(f"ProcessPool: env is {type(env).__name__}.", hint=hint)
+    for name, value in env.items():
+        is_text = isinstance(name, str) and isinstance(value, str)
+        if not is_text or not name or "=" in name or "\0" in name + value:
+            problem = f"ProcessPool: env has a name or value that is not usable: {name!r:.80}."
+            raise EdictumConfigError(problem, hint=hint)
     return dict(env)
+
+
+def _check_bounds(**bounds: Any) -> None:
+    for name, value in bounds.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        may_be_fraction = name == "cpu_s" or isinstance(value, int)
+        if value is not None and not (is_number and may_be_fraction and value > 0):
+            hint = "Use a number, more than 0, or None."
+            raise EdictumConfigError(f"ProcessPool: {name} is {value!r:.80}.", hint=hint)
 
 
 class _Call:

@@ -13,6 +13,7 @@ from edictum.harness.models._responses import RESPONSES_API
 from edictum.harness.turn_budget import Price, TurnBudget, is_amount
 
 TOKEN_KINDS = tuple(each.name for each in fields(Usage))
+CACHED_KINDS = ("cache_read_tokens", "cache_creation_tokens")
 COUNTS_CACHED_AS_INPUT = frozenset({CHAT_API, RESPONSES_API})
 
 
@@ -54,7 +55,14 @@ def count_tokens(usage: Usage) -> int:
 
 
 def check_prices(price: Price | None) -> None:
-    """Raise for a table of prices with a kind of token that no usage has, or without a number."""
+    """Raise for a table of prices with a kind of token that no usage has, or without a number, and
+    for one by which tokens would be free.
+    """
+    if isinstance(price, Mapping):
+        for kind in ("input_tokens", "output_tokens"):
+            if kind not in price:
+                hint = "Give the price of a million tokens of each; 0 if they are free."
+                raise EdictumConfigError(f"TurnBudget: price has no {kind!r}.", hint=hint)
     for kind, each in price.items() if isinstance(price, Mapping) else ():
         if kind not in TOKEN_KINDS:
             hint = f"Kinds of tokens are: {', '.join(TOKEN_KINDS)}."
@@ -70,7 +78,9 @@ def find_cost(call: ModelCall, price: Price | None) -> float | None:
         return None
     if isinstance(price, Mapping):
         counts: dict[str, int] = asdict(call.usage)
-        return sum(counts[kind] * each for kind, each in price.items()) / MILLION
+        cached = dict.fromkeys(CACHED_KINDS, price["input_tokens"])  # unless they have their own
+        prices = {**cached, **price}
+        return sum(counts[kind] * each for kind, each in prices.items()) / MILLION
     cost = price(call)
     if not is_amount(cost):
         hint = "Return a number of 0 or more."

@@ -132,6 +132,9 @@ class Turn:
         self._handed: dict[str, KnownTool] = {}  # tools that are not registered
         if tool_timeout_cap_s is not DEFAULT_CAP_S:
             check_arguments(tool_timeout_cap_s=tool_timeout_cap_s)
+        if web_mode not in ("on", "off"):
+            hint = 'Use "on" or "off".'
+            raise EdictumConfigError(f"web_mode is {show(web_mode)}.", hint=hint)
         if on_duplicate not in ("deny", "replay"):
             raise EdictumConfigError(
                 f"on_duplicate is {on_duplicate!r}.", hint="Use 'deny' or 'replay'."

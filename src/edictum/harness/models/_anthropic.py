@@ -46,7 +46,9 @@ ANTHROPIC_USAGE: dict[str, tuple[str, ...]] = {
     "cache_creation_tokens": ("cache_creation_input_tokens",),
     "reasoning_tokens": ("output_tokens_details.thinking_tokens",),
 }
+# A word that is not among them may mean that the reply was cut.
 ANTHROPIC_STOPS: dict[str, StopReason] = {
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence", "None"), "end"),
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refused",
@@ -101,7 +103,7 @@ class AnthropicApi:
         if answer.get("type") == "error" or not isinstance(answer.get("content"), list):
             raise ModelError("The model's provider answered without a reply.")
         blocks = answer["content"]
-        stop = ANTHROPIC_STOPS.get(str(answer.get("stop_reason")), "end")
+        stop = ANTHROPIC_STOPS.get(str(answer.get("stop_reason")), "length")
         explanation = get_path(answer, "stop_details", "explanation") or ""
         return ModelReply(
             "".join(block.get("text") or "" for block in blocks if is_text(block)),

@@ -41,7 +41,10 @@ CHAT_USAGE: dict[str, tuple[str, ...]] = {
     "reasoning_tokens": ("completion_tokens_details.reasoning_tokens",),
 }
 # those of other providers too, behind addresses that speak like OpenAI
+# Words of several providers. One that is not among them may mean that the reply was cut.
 CHAT_STOPS: dict[str, StopReason] = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call", "none", ""), "end"),
+    **dict.fromkeys(("eos", "eos_token", "stop_sequence", "end_turn", "tool_use"), "end"),
     "length": "length",
     "max_tokens": "length",
     "model_length": "length",
@@ -85,7 +88,7 @@ class ChatApi:
             hint = "Look at the answer of the provider; it may be out of service."
             raise ModelError("The model's provider answered without a reply.", hint=hint)
         refusal = message.get("refusal") or ""
-        stop = CHAT_STOPS.get(str(choice.get("finish_reason")).lower(), "end")
+        stop = CHAT_STOPS.get(str(choice.get("finish_reason")).lower(), "length")
         return ModelReply(
             _read_text(message.get("content")),
             tuple(map(_read_call, message.get("tool_calls") or ())),

@@ -108,7 +108,9 @@ def _read_item(item: Mapping[str, Any]) -> ToolCallRequest:
 
 def _read_stop(answer: Mapping[str, Any]) -> StopReason:
     if answer.get("status") != "incomplete":
-        return "end"
+        calls = [item for item in answer["output"] if item.get("type") == "function_call"]
+        is_whole = all(item.get("status") in ("completed", None) for item in calls)
+        return "end" if is_whole else "length"
     reason = get_path(answer, "incomplete_details", "reason")
     return "content_filter" if reason == "content_filter" else "length"
 
