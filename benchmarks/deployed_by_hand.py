@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -33,7 +34,7 @@ SENSITIVE = frozenset(("password", "secret", "token", "api_key", "authorization"
 TOKENS = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|ghp|xox[bp])[-_]\w{10,}|\bAKIA[0-9A-Z]{16}\b")
 DENIED_ARGS = {"path": "/etc/secret-0"}
 BLANK = {
-    "schema_version": "0.5.0",
+    "schema_version": "0.6.0",
     "timestamp": None,
     "run_id": None,
     "call_id": None,
@@ -69,6 +70,9 @@ BLANK = {
     "approval_id": None,
     "approver": None,
     "policy_digest": "a digest",
+    "host": socket.gethostname(),
+    "pid": os.getpid(),
+    "instance_id": uuid.uuid4().hex,
 }
 
 

@@ -250,6 +250,7 @@ if child:
 
 
 def test_a_forked_child_writes_with_a_thread_of_its_own(tmp_path: Path) -> None:
+    """The parent's thread is not there after a fork, and its events are the parent's to write."""
     path = tmp_path / "events"
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(path)]
     subprocess.run(command, check=True, timeout=60)
@@ -276,6 +277,7 @@ def test_which_sinks_are_taken_to_block(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_says_it_does_not_block_is_called_where_the_call_is_made() -> None:
+    """It is spared the hop to a thread."""
     sink = PlainSink()
     sink.blocking = False  # type: ignore[attr-defined]  # what a user's class says
     Edictum(audit_sink=sink).dispatch_sync("t", {}, lambda: 1)
