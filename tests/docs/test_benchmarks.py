@@ -93,6 +93,7 @@ def lines_of(cases: str, folder: Path) -> list[dict[str, Any]]:
 def test_a_guard_by_hand_writes_the_same_two_lines(folder: Path):
     """But for ids and times."""
     differ = {"timestamp", "run_id", "call_id", "session_id", "duration_ms", "policy_digest"}
+    differ |= {"host", "pid", "instance_id"}
     ours = lines_of("deployed_ours.py", folder)
     by_hand = lines_of("deployed_by_hand.py", folder)
     assert [line.keys() for line in ours] == [line.keys() for line in by_hand]

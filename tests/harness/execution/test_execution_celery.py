@@ -292,7 +292,9 @@ async def test_messages_that_cannot_be_read_are_told_once(
     await asyncio.to_thread(wait_until, answer.done)
     assert answer.result() == {"call": "a", "status": "ok"}
     assert [
-        record.message.partition(":")[0] for record in caplog.records if record.name.startswith("edictum")
+        record.message.partition(":")[0]
+        for record in caplog.records
+        if record.name.startswith("edictum")
     ] == ["A message among the answers of Celery workers cannot be read and is skipped"]
     engine.close()
 
