@@ -20,9 +20,10 @@ from edictum.contracts._operators import redactor_of
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
+from edictum.core.redaction import redact_texts
 from edictum.core.replacements import Replace
 from edictum.core.secret_values import REPLACEMENT
-from edictum.core.values import change_text, dumps
+from edictum.core.values import dumps
 
 TextChange = Callable[[str], str]
 
@@ -94,7 +95,7 @@ def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
         return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
-        return Cut(path, partial(change_text, change=make(leaf, show)))
+        return Cut(path, partial(redact_texts, change=make(leaf, show)))
     if not path or leaf.operator.name in ("exists", "empty"):
         return None
     return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall, lookups_of
 from edictum.core.parameters import declare, fill_argument, is_default_unknown
-from edictum.core.values import MAX_VALUE_DEPTH, to_json
+from edictum.core.values import MAX_VALUE_DEPTH, to_searched_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -337,7 +337,7 @@ def text_of(result: Any) -> str | None:
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
-    opened = [str(to_json(result))] if _prints_itself(result) else []
+    opened = [str(to_searched_json(result))] if _prints_itself(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
     return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
 
@@ -373,7 +373,7 @@ def _inner_values(value: Any) -> Iterable[Any]:
         return [item for pair in value.items() for item in pair]
     if isinstance(value, _LISTS):
         return list(value)
-    opened = to_json(value)  # a dataclass, a model
+    opened = to_searched_json(value)  # a dataclass, a model, a frame
     return [opened] if isinstance(opened, (dict, list)) else []
 
 

@@ -17,6 +17,14 @@ from json.encoder import encode_basestring
 from typing import Any, Protocol
 
 from edictum.core.freeze import DATA, replace_contents
+from edictum.core.library_values import (
+    NOT_OPENED,
+    Table,
+    is_changed,
+    open_beginning,
+    open_value,
+    replace_cells,
+)
 from edictum.core.replacements import Replace, redact, replace_detections
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.secret_scan import Detection, secret_detector
@@ -33,6 +41,7 @@ from edictum.core.values import (
     key_text,
     show,
     to_json,
+    to_searched_json,
 )
 from edictum.errors import EdictumConfigError
 
@@ -100,7 +109,10 @@ class RedactionPolicy:
 
     def redact_value(self, value: Any) -> Any:
         """Return a value of the same shape with secrets and sensitive fields replaced."""
-        return _ValueRedactor(self).visit(value)
+        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+
+    def _hide(self, key: Any, item: Any) -> str | None:
+        return REDACTED if self.is_sensitive(key) and _is_hidden(item) else None
 
     def redact_secrets(self, value: Any) -> Any:
         """Return a value of the same types with secrets in text replaced, for results that a
@@ -222,7 +234,9 @@ def _is_hidden(item: Any) -> bool:
     """Whether a sensitive key hides a value: text and containers. A flag or a fraction
     (``has_token: true``) is not a secret.
     """
-    return item is not None and not isinstance(item, (bool, float)) and item != ""
+    if isinstance(item, (str, bool, float)):
+        return isinstance(item, str) and item != ""
+    return item is not None
 
 
 class _AuditRedactor(JsonVisitor):
@@ -274,44 +288,6 @@ class _AuditRedactor(JsonVisitor):
         return made
 
 
-class _ValueRedactor(Visitor):
-    """Dicts and lists with secrets replaced. Other values stay as they are if they hold none."""
-
-    __slots__ = ("_policy",)
-
-    def __init__(self, policy: RedactionPolicy) -> None:
-        super().__init__()
-        self._policy = policy
-
-    def scalar(self, value: Any) -> Any:
-        if type(value) is str:
-            return self._policy.redact_text(value)
-        return self.other(value) if type(value) is bytes else value
-
-    def mapping(self, value: Any) -> dict[Any, Any]:
-        policy = self._policy
-        made: dict[Any, Any] = {}
-        for key, item in value.items():
-            shown = policy.redact_value(key)
-            hidden = policy.is_sensitive(key) and _is_hidden(item)
-            made[shown] = REDACTED if hidden else self.visit(item)
-        return made
-
-    def sequence(self, value: Any) -> list[Any]:
-        return [*map(self.visit, value)]
-
-    def other(self, value: Any) -> Any:
-        plain = to_json(value)
-        redacted = self._policy.redact_value(plain)
-        return value if redacted == plain and not isinstance(value, str) else redacted
-
-    def too_deep(self, value: Any) -> str:
-        return TOO_DEEP
-
-    def unreadable(self, value: Any, error: Exception) -> str:
-        return self._policy.redact_text(show(value))
-
-
 class _SecretRedactor(TextChanger):
     """Text changed inside of objects, too: data is copied with changed parts, and what cannot be
     copied so becomes its redacted JSON. Objects without secrets stay as they are.
@@ -322,20 +298,63 @@ class _SecretRedactor(TextChanger):
     def scalar(self, value: Any) -> Any:
         return self.other(value) if type(value) is bytes else super().scalar(value)
 
+    def part(self, key: Any, item: Any) -> Any:
+        """Return what stands for an item under a key or a name."""
+        return self.visit(item)
+
     def other(self, value: Any) -> Any:
-        plain = to_json(value)
-        redacted = change_text(plain, self.change)
+        opened = open_value(value)
+        if opened is not NOT_OPENED:
+            return self._library_value(value, opened)
+        plain = to_searched_json(value)
+        redacted = self.visit(plain)
         if redacted == plain and not isinstance(value, str):
             return value
-        if isinstance(value, DATA) or held_fields(value) is not None:
-            copied = copy.copy(value)
-            replace_contents(copied, self.visit)
-            if to_json(copied) == redacted:
-                return copied
-        return redacted
+        copied = self._copy(value)
+        if copied is not None and to_searched_json(copied) == redacted:
+            return copied
+        return self.visit(to_json(value))
+
+    def _copy(self, value: Any) -> Any:
+        """Return a copy of an object with changed parts; None if it is not known what it holds."""
+        if isinstance(value, tuple):
+            names = getattr(value, "_fields", (None,) * len(value))
+            return tuple.__new__(type(value), map(self.part, names, value))
+        if not isinstance(value, DATA) and held_fields(value) is None:
+            return None
+        copied = copy.copy(value)
+        replace_contents(copied, self.part)
+        return copied
+
+    def _library_value(self, value: Any, opened: Any) -> Any:
+        changed = self._table(opened) if type(opened) is Table else self.visit(opened)
+        if changed is opened or (type(changed) is not Table and changed == opened):
+            return value
+        made = replace_cells(value, changed)
+        if made is not NOT_OPENED:
+            return made
+        return to_json(changed.by_name() if type(changed) is Table else changed)
+
+    def _table(self, table: Table) -> Table:
+        """Return the table with changed cells and names; itself, if there is nothing to change."""
+        names = [*map(self.visit, table.names)]
+        columns = [
+            [self.part(name, cell) for cell in cells]
+            for name, cells in zip(table.names, table.columns, strict=True)
+        ]
+        if names == table.names and not any(map(is_changed, table.columns, columns)):
+            return table
+        return Table(names, columns, table.labels)
 
     def unreadable(self, value: Any, error: Exception) -> Any:
         return change_text(to_json(value), self.change)
+
+
+def redact_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of the same types with ``change`` applied to every text in it, even inside of
+    objects, arrays and frames.
+    """
+    return _SecretRedactor(change).visit(value)
 
 
 class Redactor:
@@ -369,7 +388,7 @@ class Redactor:
         """Return whether there is something to take out of a value."""
         if type(value) is str:
             return any(detector.scan(value) for detector in self._detectors)
-        plain = to_json(value)
+        plain = to_searched_json(value)
         return bool(self.redact(plain) != plain)
 
     def redact_text(self, text: str) -> str:
@@ -398,6 +417,9 @@ class _KeyedRedactor(_SecretRedactor):
     def __init__(self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]) -> None:
         super().__init__(change)
         self._hide = hide
+
+    def part(self, key: Any, item: Any) -> Any:
+        return self._hide(key, item) or self.visit(item)
 
     def mapping(self, value: Any) -> Any:
         hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
@@ -446,7 +468,12 @@ class _Summary(Visitor):
 
     def other(self, value: Any) -> str:
         named = _shown_fields(value)
-        return self._fields(value, named) if named else self.scalar(show(value))
+        if named:
+            return self._fields(value, named)
+        opened = open_beginning(value, self._left)
+        if opened is NOT_OPENED:
+            return self.scalar(show(value))
+        return self.visit(opened.by_name() if type(opened) is Table else opened)
 
     def _fields(self, value: Any, names: tuple[str, ...]) -> str:
         return self._pairs((name, getattr(value, name, None)) for name in names)

@@ -25,6 +25,8 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any, ClassVar
 
+from edictum.core.library_values import NOT_OPENED, NotReadableError, Table, open_value
+
 MAX_VALUE_DEPTH = 200
 MAX_INT_BITS = 14_000  # Python refuses to print more decimal digits
 TOO_DEEP = "[nested too deeply]"
@@ -112,14 +114,31 @@ def show(value: Any) -> str:
         return f"<{type(value).__name__} whose repr raises>"
 
 
+def field_names(value: Any) -> list[str] | None:
+    """Return the names of the fields of a dataclass or an attrs class, else None."""
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    declared = getattr(type(value), "__attrs_attrs__", None)
+    return None if declared is None else [field.name for field in declared]
+
+
 def held_fields(value: Any) -> Any:
-    """Return what an object holds: the fields of a dataclass or a pydantic model, else None."""
+    """Return what an object shows that it holds: the fields of a dataclass, an attrs class or a
+    pydantic model, else None.
+    """
     if isinstance(value, type):
         return None
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    names = field_names(value)
+    if names is not None:
+        return {name: getattr(value, name, None) for name in names}
     dump = getattr(value, "model_dump", None)
-    return dump() if callable(dump) else None
+    if not callable(dump):
+        return None
+    return dump(warnings=False) if is_pydantic(value) else dump()
+
+
+def is_pydantic(value: Any) -> bool:
+    return hasattr(type(value), "__pydantic_serializer__")
 
 
 # --- JSON -----------------------------------------------------------------------------------------
@@ -169,8 +188,19 @@ class JsonVisitor(Visitor):
             return self.text(value.isoformat())
         if isinstance(value, timedelta):
             return self.scalar(value.total_seconds())
-        held = held_fields(value)
-        return self.text(_print(value)) if held is None else self.visit(held)
+        opened = open_value(value)
+        if type(opened) is Table:
+            return self.table(opened)
+        held = self.held(value) if opened is NOT_OPENED else opened
+        if held is None and opened is NOT_OPENED:
+            return self.text(_print(value))
+        return self.visit(held)
+
+    def table(self, table: Table) -> Any:
+        return self.mapping(table.by_name())
+
+    def held(self, value: Any) -> Any:
+        return held_fields(value)
 
     def too_deep(self, value: Any) -> Any:
         return self.text(TOO_DEEP)
@@ -185,20 +215,59 @@ class JsonVisitor(Visitor):
 def to_json(value: Any) -> Any:
     """Return the value as plain dicts, lists, texts and numbers; never raises.
 
-    NaN and infinities become text, bytes base64 unless they are text.
+    NaN and infinities become text, bytes base64 unless they are text, frames their columns.
     """
     return JsonVisitor().visit(value)
+
+
+class _SearchedJson(JsonVisitor):
+    """JSON in which nothing is left out that a value holds, even if it is not shown."""
+
+    __slots__ = ()
+
+    def held(self, value: Any) -> Any:
+        shown = held_fields(value)
+        if shown is None or not is_pydantic(value):
+            return shown
+        return [shown, {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}]
+
+    def unreadable(self, value: Any, error: Exception) -> Any:
+        if isinstance(error, NotReadableError):
+            raise error
+        return super().unreadable(value, error)
+
+
+def to_searched_json(value: Any) -> Any:
+    """Return the value as ``to_json`` does, to search it; raises NotReadableError for one that
+    cannot be read whole.
+    """
+    return _SearchedJson().visit(value)
+
+
+class _WrittenJson(JsonVisitor):
+    """JSON for a reader: frames are CSV."""
+
+    __slots__ = ()
+
+    def table(self, table: Table) -> Any:
+        return self.text(table.to_text(self._cell))
+
+    def _cell(self, cell: Any) -> Any:
+        shown = self.visit(cell)
+        return json.dumps(shown) if isinstance(shown, (dict, list)) else shown
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
 
 
 def dumps(value: Any) -> str:
-    """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``."""
+    """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``, with
+    frames as CSV.
+    """
     try:
         text = _encode(value)
     except Exception:  # not JSON, too deep, or a subclass with methods that raise
-        return json.dumps(to_json(value))
+        return json.dumps(_WrittenJson().visit(value))
     may_be_deep = text.count("[") + text.count("{") > MAX_VALUE_DEPTH
     return json.dumps(to_json(value)) if may_be_deep and _is_too_deep(value) else text
 
