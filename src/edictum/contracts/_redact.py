@@ -95,7 +95,9 @@ def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
         return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
-        return Cut(path, partial(redact_texts, change=make(leaf, show)))
+        return Cut(
+            path, partial(redact_texts, change=make(leaf, show), may_change=_search_of(leaf))
+        )
     if not path or leaf.operator.name in ("exists", "empty"):
         return None
     return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
@@ -114,6 +116,19 @@ def _patterns(show: TextChange, patterns: tuple[Pattern, ...]) -> TextChange:
         return text
 
     return change
+
+
+_ANCHORS = re.compile(r"[$^]|\\[AzZ]")
+
+
+def _search_of(leaf: Leaf) -> Callable[[str], bool] | None:
+    """Return what tells whether a pattern matches any of joined texts; None if it has anchors."""
+    patterns: tuple[Pattern, ...] = {"matches": (leaf.prepared,), "matches_any": leaf.prepared}.get(
+        leaf.operator.name, ()
+    )
+    if not patterns or any(_ANCHORS.search(pattern.source) for pattern in patterns):
+        return None
+    return lambda text: any(pattern.search(text) for pattern in patterns)
 
 
 _CHANGES: dict[str, Callable[[Leaf, TextChange], TextChange]] = {

@@ -357,6 +357,9 @@ def _prints_itself(value: Any, depth: int = 0) -> bool:
     return kind not in _LISTS or any(_prints_itself(item, depth + 1) for item in value)
 
 
+_NUMBERS = frozenset({int, float, bool, type(None)})
+
+
 def texts(value: Any, depth: int = 0) -> list[str]:
     """Return every text inside a structure, keys included."""
     if isinstance(value, str):
@@ -364,7 +367,12 @@ def texts(value: Any, depth: int = 0) -> list[str]:
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
     items = () if depth > MAX_VALUE_DEPTH else _inner_values(value)
-    return [text for item in items for text in texts(item, depth + 1)]
+    return [
+        text
+        for item in items
+        if type(item) not in _NUMBERS
+        for text in ((item,) if type(item) is str else texts(item, depth + 1))
+    ]
 
 
 def _inner_values(value: Any) -> Iterable[Any]:

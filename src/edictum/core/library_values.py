@@ -83,7 +83,7 @@ def open_value(value: Any) -> Any:
     """Return a value of a data library as a Table, a dict, a list or a scalar, with nothing left
     out; NOT_OPENED for any other value. Raises NotReadableError.
     """
-    form = _form_of(type(value))
+    form = _form_of(value)
     if form is None:
         return NOT_OPENED
     try:
@@ -168,7 +168,7 @@ _READERS: dict[tuple[str, ...], Callable[[Any], Any]] = {
 
 def open_beginning(value: Any, rows: int) -> Any:
     """Return what ``open_value`` returns for the first rows of a value."""
-    form = _form_of(type(value))
+    form = _form_of(value)
     try:
         part = value.iloc[:rows] if form and "iloc" in form else value[:rows]
     except Exception:  # not of rows
@@ -177,8 +177,13 @@ def open_beginning(value: Any, rows: int) -> Any:
 
 
 @lru_cache(maxsize=1_024)
-def _form_of(kind: type[Any]) -> tuple[str, ...] | None:
+def _form_of_type(kind: type[Any]) -> tuple[str, ...] | None:
     return next((form for form in _READERS if all(hasattr(kind, name) for name in form)), None)
+
+
+def _form_of(value: Any) -> tuple[str, ...] | None:
+    kind: Any = type(value)
+    return _form_of_type(kind)
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -188,7 +193,7 @@ def replace_cells(value: Any, changed: Any) -> Any:
     """Return a copy of the same type with other contents, which are given as ``open_value`` returns
     them; NOT_OPENED when there is not a way to make one.
     """
-    write = _WRITERS.get(_form_of(type(value)) or ())
+    write = _WRITERS.get(_form_of(value) or ())
     try:
         return NOT_OPENED if write is None else write(value, changed)
     except Exception:  # such as a text in a column that takes numbers only

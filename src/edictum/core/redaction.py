@@ -109,7 +109,10 @@ class RedactionPolicy:
 
     def redact_value(self, value: Any) -> Any:
         """Return a value of the same shape with secrets and sensitive fields replaced."""
-        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+        return _KeyedRedactor(self.redact_text, self._may_find, self._hide).visit(value)
+
+    def _may_find(self, text: str) -> bool:
+        return not self.is_clean(text)
 
     def _hide(self, key: Any, item: Any) -> str | None:
         return REDACTED if self.is_sensitive(key) and _is_hidden(item) else None
@@ -118,7 +121,7 @@ class RedactionPolicy:
         """Return a value of the same types with secrets in text replaced, for results that a
         program goes on to use. Sensitive keys are left alone.
         """
-        return None if value is None else _SecretRedactor(self.redact_text).visit(value)
+        return None if value is None else redact_texts(value, self.redact_text, self._may_find)
 
     def redact_args(self, args: Any) -> Any:
         """Return arguments, claims or metadata as they are written to the audit: redacted,
@@ -218,6 +221,12 @@ class Detects(Protocol):
     def scan(self, text: str, /) -> Sequence[Detection]: ...
 
 
+def may_find(detector: Detects, text: str) -> bool:
+    """Return whether a detector may find something in a text or in its parts; True if unsure."""
+    ask = getattr(detector, "may_find", None)
+    return True if ask is None else bool(ask(text))
+
+
 def hide_secrets(text: str) -> str:
     """Return the text with every secret in it replaced; all of it is searched."""
     return replace_detections(text, secret_detector().scan(text), redact)
@@ -296,7 +305,14 @@ class _SecretRedactor(TextChanger):
     __slots__ = ()
 
     def scalar(self, value: Any) -> Any:
-        return self.other(value) if type(value) is bytes else super().scalar(value)
+        return self._bytes(value) if type(value) is bytes else super().scalar(value)
+
+    def _bytes(self, value: bytes) -> Any:
+        """Return bytes with the text in them changed, and all other bytes kept."""
+        try:
+            return self.change(value.decode()).encode()
+        except UnicodeDecodeError:
+            return self.change(value.decode("latin-1")).encode("latin-1", "replace")
 
     def part(self, key: Any, item: Any) -> Any:
         """Return what stands for an item under a key or a name."""
@@ -335,13 +351,14 @@ class _SecretRedactor(TextChanger):
             return made
         return to_json(changed.by_name() if type(changed) is Table else changed)
 
+    def column(self, name: str, cells: list[Any]) -> list[Any]:
+        made: list[Any] = self.sequence(cells)
+        return made
+
     def _table(self, table: Table) -> Table:
         """Return the table with changed cells and names; itself, if there is nothing to change."""
         names = [*map(self.visit, table.names)]
-        columns = [
-            [self.part(name, cell) for cell in cells]
-            for name, cells in zip(table.names, table.columns, strict=True)
-        ]
+        columns = [*map(self.column, table.names, table.columns)]
         if names == table.names and not any(map(is_changed, table.columns, columns)):
             return table
         return Table(names, columns, table.labels)
@@ -350,11 +367,13 @@ class _SecretRedactor(TextChanger):
         return change_text(to_json(value), self.change)
 
 
-def redact_texts(value: Any, change: Callable[[str], str]) -> Any:
+def redact_texts(
+    value: Any, change: Callable[[str], str], may_change: Callable[[str], bool] | None = None
+) -> Any:
     """Return a value of the same types with ``change`` applied to every text in it, even inside of
     objects, arrays and frames.
     """
-    return _SecretRedactor(change).visit(value)
+    return _SecretRedactor(change, may_change).visit(value)
 
 
 class Redactor:
@@ -398,7 +417,11 @@ class Redactor:
 
     def redact(self, value: Any) -> Any:
         """Return a value of the same types with everything taken out that is found."""
-        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+        return _KeyedRedactor(self.redact_text, self._may_find, self._hide).visit(value)
+
+    def _may_find(self, text: str) -> bool:
+        """Return whether anything may be found in a text or in its parts; True if unsure."""
+        return any(may_find(detector, text) for detector in self._detectors)
 
     def _hide(self, key: Any, item: Any) -> Any:
         """Return what is shown of the value under a sensitive key; None when it is not hidden."""
@@ -414,12 +437,21 @@ class _KeyedRedactor(_SecretRedactor):
 
     __slots__ = ("_hide",)
 
-    def __init__(self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]) -> None:
-        super().__init__(change)
+    def __init__(
+        self,
+        change: Callable[[str], str],
+        may_change: Callable[[str], bool],
+        hide: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(change, may_change)
         self._hide = hide
 
     def part(self, key: Any, item: Any) -> Any:
         return self._hide(key, item) or self.visit(item)
+
+    def column(self, name: str, cells: list[Any]) -> list[Any]:
+        is_hidden = self._hide(name, REDACTED) is not None
+        return [self.part(name, cell) for cell in cells] if is_hidden else self.sequence(cells)
 
     def mapping(self, value: Any) -> Any:
         hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
@@ -473,7 +505,7 @@ class _Summary(Visitor):
         opened = open_beginning(value, self._left)
         if opened is NOT_OPENED:
             return self.scalar(show(value))
-        return self.visit(opened.by_name() if type(opened) is Table else opened)
+        return str(self.visit(opened.by_name() if type(opened) is Table else opened))
 
     def _fields(self, value: Any, names: tuple[str, ...]) -> str:
         return self._pairs((name, getattr(value, name, None)) for name in names)

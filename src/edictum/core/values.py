@@ -18,10 +18,11 @@ import json
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from enum import Enum
+from math import isfinite
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -141,6 +142,17 @@ def is_pydantic(value: Any) -> bool:
     return hasattr(type(value), "__pydantic_serializer__")
 
 
+_OWN_JSON = frozenset({str, bool, type(None)})
+
+
+def _are_json(items: Sequence[Any]) -> bool:
+    """Return whether a list is its own JSON: texts, or numbers that any reader knows."""
+    kinds = set(map(type, items))
+    if kinds == {int}:
+        return bool(max(items).bit_length() < 64 > min(items).bit_length())
+    return kinds <= _OWN_JSON or (kinds == {float} and isfinite(sum(items)))
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 
@@ -171,6 +183,8 @@ class JsonVisitor(Visitor):
         return made
 
     def sequence(self, value: Any) -> Any:
+        if type(self).text is JsonVisitor.text and _are_json(value):
+            return list(value)
         return [*map(self.visit, value)]
 
     def members(self, value: Any) -> Any:
@@ -224,6 +238,9 @@ class _SearchedJson(JsonVisitor):
     """JSON in which nothing is left out that a value holds, even if it is not shown."""
 
     __slots__ = ()
+
+    def scalar(self, value: Any) -> Any:
+        return value.decode(errors="replace") if type(value) is bytes else super().scalar(value)
 
     def held(self, value: Any) -> Any:
         shown = held_fields(value)
@@ -500,17 +517,44 @@ class Rebuilder(Visitor):
         return self.sequence(value)
 
 
+MANY = 64  # items that are searched at once
+_SEARCHED_TOGETHER = SCALARS - {bytes}
+
+
 class TextChanger(Rebuilder):
-    """Change every text inside a structure; plain containers keep their types."""
+    """Change every text inside a structure; plain containers keep their types.
 
-    __slots__ = ("change",)
+    ``may_change`` tells of several texts, joined by line ends, whether any of them may change.
+    """
 
-    def __init__(self, change: Callable[[str], str]) -> None:
+    __slots__ = ("change", "may_change")
+
+    def __init__(
+        self, change: Callable[[str], str], may_change: Callable[[str], bool] | None = None
+    ) -> None:
         super().__init__()
         self.change = change
+        self.may_change = may_change
 
     def scalar(self, value: Any) -> Any:
         return self.change(value) if type(value) is str else value
+
+    def sequence(self, value: Any) -> Any:
+        if self.may_change is None or type(value) is not list or len(value) <= MANY:
+            return super().sequence(value)
+        made: list[Any] = []
+        for start in range(0, len(value), MANY):
+            part = value[start : start + MANY]
+            made += part if self._stays(part) else map(self.visit, part)
+        return made
+
+    def _stays(self, items: list[Any]) -> bool:
+        """Return whether nothing in some items can change: one search for all their texts."""
+        assert self.may_change is not None
+        if not _SEARCHED_TOGETHER.issuperset(map(type, items)):
+            return False
+        texts = [item for item in items if type(item) is str]
+        return not texts or not self.may_change("\n".join(texts))
 
     def key(self, key: Any) -> Any:
         return self.visit(key)
