@@ -10,7 +10,7 @@ redaction has failed and the result is suppressed instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from edictum.contracts._operators import redactor_of
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
+from edictum.core.freeze import copy_with
+from edictum.core.library_values import NOT_OPENED, Table, open_value, replace_cells
 from edictum.core.redaction import redact_texts
 from edictum.core.replacements import Replace
 from edictum.core.secret_values import REPLACEMENT
@@ -149,15 +151,25 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
     if not path:
         return cut.change(value)
     key, rest = path[0], path[1:]
-    if isinstance(value, Mapping) and type(value) is dict:
-        return {
-            name: _apply(cut, item, rest) if str(name) == key and item is not None else item
-            for name, item in value.items()
-        }
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        items = [
-            _apply(cut, item, rest) if key in (STAR, str(number)) and item is not None else item
-            for number, item in enumerate(value)
-        ]
-        return type(value)(items)
-    return value
+
+    def change(name: Any, item: Any) -> Any:
+        is_meant = item is not None and (str(name) == key or (key == STAR and type(name) is int))
+        return _apply(cut, item, rest) if is_meant else item
+
+    if type(value) is dict:
+        return {name: change(name, item) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(change(number, item) for number, item in enumerate(value))
+    opened = open_value(value)
+    if opened is NOT_OPENED:
+        copied = copy_with(value, change)
+        return value if copied is None else copied
+    if type(opened) is Table:
+        columns = [*map(change, opened.by_name(), opened.columns)]
+        return _replaced(value, Table(opened.names, columns, opened.labels))
+    return _replaced(value, _apply(cut, opened, path))
+
+
+def _replaced(value: Any, changed: Any) -> Any:
+    made = replace_cells(value, changed)
+    return value if made is NOT_OPENED else made

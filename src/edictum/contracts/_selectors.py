@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall, lookups_of
+from edictum.core.library_values import NOT_OPENED, Table, open_value
 from edictum.core.parameters import declare, fill_argument, is_default_unknown
 from edictum.core.values import MAX_VALUE_DEPTH, to_searched_json
 from edictum.errors import EdictumConfigError
@@ -290,10 +291,31 @@ def result_step(value: Any, key: str) -> Any:
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
             return found
-    if isinstance(value, _NOT_OPENED) or key.startswith("_") or not key.isidentifier():
+    if isinstance(value, _NOT_OPENED):
+        return None
+    opened = open_value(value)
+    if opened is not NOT_OPENED:
+        found = step(opened.by_name() if type(opened) is Table else opened, key)
+        if found is not None:
+            return found
+    if key.startswith("_") or not key.isidentifier():
         return None
     found = getattr(value, key, None)
     return None if callable(found) else found
+
+
+def _result_finder(path: Steps) -> Resolver:
+    """Return what finds a path in a result: arrays as lists, and numbers of numpy as numbers."""
+    if STAR in path or ANY_TEXT in path:
+        return lambda subject: [*map(_open_array, _find(subject.result, path, result_step))]
+    return lambda subject: _open_array(_find(subject.result, path, result_step))
+
+
+def _open_array(value: Any) -> Any:
+    if type(value) in _PRINTED_WHOLE:
+        return value
+    opened = open_value(value)
+    return value if opened is NOT_OPENED or type(opened) is Table else opened
 
 
 def walk(value: Any, path: Steps, into: Callable[[Any, str], Any] = step) -> Any:
@@ -324,6 +346,7 @@ def _spread(value: Any, key: str) -> Sequence[Any]:
 def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
+    value = _open_array(value)
     if not isinstance(value, _LISTS):
         message = f"[*] stands for the elements of a list, and this is {type(value).__name__}"
         raise SelectorMismatch(message)
@@ -600,7 +623,7 @@ _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "tool": lambda _path: lambda subject: subject.call.tool_name,
     "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
     "env": lambda path: lambda _subject: environment_variable(path[0]),
-    "result": lambda path: lambda subject: _find(subject.result, path, result_step),
+    "result": _result_finder,
     "principal": _principal,
     "session": _session,
     "time": _time,

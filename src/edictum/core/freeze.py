@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
-from edictum.core.values import SCALARS, Rebuilder, field_names
+from edictum.core.values import SCALARS, Rebuilder, field_names, held_fields
 
 # Types that hold values, whatever else they do. Dataclasses do, too.
 DATA = (dict, list, UserDict, UserList, SimpleNamespace)
@@ -284,6 +284,20 @@ def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
         return copied
     except Exception:
         return value
+
+
+def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
+    """Return a copy of an object that holds data with every part replaced, see
+    ``replace_contents``; None if it is not known what an object holds.
+    """
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", (None,) * len(value))
+        return tuple.__new__(type(value), map(replace, names, value))
+    if not isinstance(value, DATA) and held_fields(value) is None:
+        return None
+    copied = copy.copy(value)
+    replace_contents(copied, replace)
+    return copied
 
 
 def replace_contents(copied: Any, replace: Callable[[Any, Any], Any]) -> None:

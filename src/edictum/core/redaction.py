@@ -16,7 +16,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
-from edictum.core.freeze import DATA, replace_contents
+from edictum.core.freeze import copy_with
 from edictum.core.library_values import (
     NOT_OPENED,
     Table,
@@ -37,7 +37,6 @@ from edictum.core.values import (
     Visitor,
     change_text,
     dumps,
-    held_fields,
     key_text,
     show,
     to_json,
@@ -326,21 +325,10 @@ class _SecretRedactor(TextChanger):
         redacted = self.visit(plain)
         if redacted == plain and not isinstance(value, str):
             return value
-        copied = self._copy(value)
+        copied = copy_with(value, self.part)
         if copied is not None and to_searched_json(copied) == redacted:
             return copied
         return self.visit(to_json(value))
-
-    def _copy(self, value: Any) -> Any:
-        """Return a copy of an object with changed parts; None if it is not known what it holds."""
-        if isinstance(value, tuple):
-            names = getattr(value, "_fields", (None,) * len(value))
-            return tuple.__new__(type(value), map(self.part, names, value))
-        if not isinstance(value, DATA) and held_fields(value) is None:
-            return None
-        copied = copy.copy(value)
-        replace_contents(copied, self.part)
-        return copied
 
     def _library_value(self, value: Any, opened: Any) -> Any:
         changed = self._table(opened) if type(opened) is Table else self.visit(opened)

@@ -242,6 +242,12 @@ class _SearchedJson(JsonVisitor):
     def scalar(self, value: Any) -> Any:
         return value.decode(errors="replace") if type(value) is bytes else super().scalar(value)
 
+    def sequence(self, value: Any) -> Any:
+        names = getattr(value, "_fields", None)
+        if names is None or not isinstance(value, tuple):
+            return super().sequence(value)
+        return self.mapping(dict(zip(names, value, strict=True)))
+
     def held(self, value: Any) -> Any:
         shown = held_fields(value)
         if shown is None or not is_pydantic(value):
