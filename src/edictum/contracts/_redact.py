@@ -166,10 +166,8 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
         return value if copied is None else copied
     if type(opened) is Table:
         columns = [*map(change, opened.by_name(), opened.columns)]
-        return _replaced(value, Table(opened.names, columns, opened.labels))
-    return _replaced(value, _apply(cut, opened, path))
-
-
-def _replaced(value: Any, changed: Any) -> Any:
-    made = replace_cells(value, changed)
+        changed: Any = Table(opened.names, columns, opened.labels)
+    else:
+        changed = _apply(cut, opened, path)
+    made = replace_cells(value, opened, changed)
     return value if made is NOT_OPENED else made

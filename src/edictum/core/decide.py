@@ -28,7 +28,7 @@ from edictum.core.decision import (
 )
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
-from edictum.core.values import to_json
+from edictum.core.values import to_searched_json
 from edictum.findings import Finding, finding
 
 
@@ -331,7 +331,7 @@ def _is_different(redacted: Any, value: Any) -> bool:
     try:
         return bool(redacted != value)
     except Exception:  # frames and arrays compare cell by cell
-        return redacted is not value and bool(to_json(redacted) != to_json(value))
+        return redacted is not value and bool(to_searched_json(redacted) != to_searched_json(value))
 
 
 def _notice(value: Any, text: str) -> Any:

@@ -44,14 +44,16 @@ class Table:
         return len(self.columns[0]) if self.columns else 0
 
     def by_name(self) -> dict[str, list[Any]]:
-        """Return the cells by the names of their columns; the second of a name is numbered."""
+        """Return the cells by the names of their columns; the second of a name is numbered, and
+        missing cells are None.
+        """
         made: dict[str, list[Any]] = {}
         for name, column in zip(self.names, self.columns, strict=True):
             unique, number = name, 1
             while unique in made:
                 number += 1
                 unique = f"{name} ({number})"
-            made[unique] = column
+            made[unique] = _mark_missing(column)
         return made
 
     def to_text(self, write: Callable[[Any], Any]) -> str:
@@ -69,11 +71,21 @@ class _Lines(list[str]):
     write = list.append
 
 
+NOTHING = frozenset({"NAType", "NaTType"})
+
+
 def is_missing(cell: Any) -> bool:
     """Return whether a cell is empty: None, NaN, or what pandas has in their place."""
     if type(cell) is float:
         return cell != cell
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+    return cell is None or type(cell).__name__ in NOTHING
+
+
+def _mark_missing(cells: list[Any]) -> list[Any]:
+    """Return cells with None for those that are missing; a list without any is returned itself."""
+    if not any(kind is float or kind.__name__ in NOTHING for kind in set(map(type, cells))):
+        return cells
+    return [None if is_missing(cell) else cell for cell in cells]
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -169,8 +181,10 @@ _READERS: dict[tuple[str, ...], Callable[[Any], Any]] = {
 def open_beginning(value: Any, rows: int) -> Any:
     """Return what ``open_value`` returns for the first rows of a value."""
     form = _form_of(value)
+    if form is None:
+        return NOT_OPENED
     try:
-        part = value.iloc[:rows] if form and "iloc" in form else value[:rows]
+        part = value.iloc[:rows] if "iloc" in form else value[:rows]
     except Exception:  # not of rows
         part = value
     return open_value(part)
@@ -189,13 +203,13 @@ def _form_of(value: Any) -> tuple[str, ...] | None:
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def replace_cells(value: Any, changed: Any) -> Any:
-    """Return a copy of the same type with other contents, which are given as ``open_value`` returns
-    them; NOT_OPENED when there is not a way to make one.
+def replace_cells(value: Any, opened: Any, changed: Any) -> Any:
+    """Return a copy of the same type with ``changed`` contents instead of those that ``open_value``
+    has returned; NOT_OPENED when there is not a way to make one.
     """
     write = _WRITERS.get(_form_of(value) or ())
     try:
-        return NOT_OPENED if write is None else write(value, changed)
+        return NOT_OPENED if write is None else write(value, opened, changed)
     except Exception:  # such as a text in a column that takes numbers only
         return NOT_OPENED
 
@@ -208,56 +222,66 @@ def is_changed(cells: Sequence[Any], made: Sequence[Any]) -> bool:
     )
 
 
-def _write_frame(frame: Any, changed: Table) -> Any:
-    made, before, first = frame.copy(), open_value(frame), changed.labels
-    for number, cells in enumerate(changed.columns):
-        if not is_changed(before.columns[number], cells):
-            continue
-        if number >= first:
-            made.isetitem(number - first, cells)
-        elif first == 1:
-            made.index = type(made.index)(cells, name=made.index.name)
-        else:
-            return NOT_OPENED
-    if changed.names[:first] != before.names[:first]:
-        return NOT_OPENED
-    if changed.names != before.names:
+def _write_frame(frame: Any, before: Table, changed: Table) -> Any:
+    made, first = frame.copy(), changed.labels
+    for number, cells in enumerate(changed.columns[first:]):
+        if is_changed(before.columns[first + number], cells):
+            made.isetitem(number, _same_kind(frame.iloc[:, number], cells))
+    if changed.names[first:] != before.names[first:]:
         made.columns = changed.names[first:]
+    if not _has_same_labels(before, changed):
+        if first > 1 or changed.names[:first] != before.names[:first]:
+            return NOT_OPENED
+        made.index = type(made.index)(changed.columns[0], name=made.index.name)
     return made
 
 
-def _write_series(series: Any, changed: Any) -> Any:
+def _has_same_labels(before: Table, changed: Table) -> bool:
+    first = changed.labels
+    replaced = any(map(is_changed, before.columns[:first], changed.columns[:first]))
+    return not replaced and before.names[:first] == changed.names[:first]
+
+
+def _same_kind(series: Any, cells: list[Any], **others: Any) -> Any:
+    """Return a series of other cells; one of objects stays so, where None is not NaN."""
+    dtype = series.dtype if series.dtype == object else None
+    return type(series)(cells, dtype=dtype, **{"index": series.index, "name": series.name} | others)
+
+
+def _write_series(series: Any, before: Any, changed: Any) -> Any:
     labels = series.index
     if isinstance(changed, dict):
         cells = list(changed.values())
         labels = labels if list(changed) == labels.tolist() else list(changed)
-        return type(series)(cells, index=labels, name=series.name)
+        return _same_kind(series, cells, index=labels)
     if not isinstance(changed, Table):
-        return type(series)(changed, index=labels)
-    before = open_value(series)
-    if before.names[:-1] != changed.names[:-1] or before.columns[:-1] != changed.columns[:-1]:
+        return _same_kind(series, changed)
+    if not _has_same_labels(before, changed):
         return NOT_OPENED
     name = series.name if before.names == changed.names else changed.names[-1]
-    return type(series)(changed.columns[-1], index=labels, name=name)
+    return _same_kind(series, changed.columns[-1], name=name)
 
 
-def _write_columns(frame: Any, changed: Table) -> Any:
+def _write_columns(frame: Any, before: Table, changed: Table) -> Any:
     made = zip(changed.names, changed.columns, frame.get_columns(), strict=True)
     return type(frame)([type(each)(name, cells, dtype=each.dtype) for name, cells, each in made])
 
 
-def _write_named_list(series: Any, changed: Any) -> Any:
+def _write_named_list(series: Any, before: Any, changed: Any) -> Any:
     if isinstance(changed, Table):
         return type(series)(changed.names[0], changed.columns[0], dtype=series.dtype)
     return type(series)("", changed, dtype=series.dtype)
 
 
-def _write_arrow(table: Any, changed: Table) -> Any:
+def _write_arrow(table: Any, before: Table, changed: Table) -> Any:
     schema = table.schema if changed.names == table.column_names else None
-    return type(table).from_pydict(changed.by_name(), schema=schema)
+    if len(set(changed.names)) < len(changed.names):
+        return NOT_OPENED
+    by_name = dict(zip(changed.names, changed.columns, strict=True))
+    return type(table).from_pydict(by_name, schema=schema)
 
 
-def _write_array(array: Any, changed: Any) -> Any:
+def _write_array(array: Any, before: Any, changed: Any) -> Any:
     if array.dtype.kind not in "OUT":
         return NOT_OPENED
     made = array.astype(object)
@@ -265,7 +289,7 @@ def _write_array(array: Any, changed: Any) -> Any:
     return made.astype(str) if array.dtype.kind == "U" else made.astype(array.dtype)
 
 
-_WRITERS: dict[tuple[str, ...], Callable[[Any, Any], Any]] = {
+_WRITERS: dict[tuple[str, ...], Callable[[Any, Any, Any], Any]] = {
     ("iloc", "columns", "index"): _write_frame,
     ("iloc", "index", "tolist"): _write_series,
     ("get_columns", "with_columns"): _write_columns,

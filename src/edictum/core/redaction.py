@@ -37,6 +37,7 @@ from edictum.core.values import (
     Visitor,
     change_text,
     dumps,
+    held_fields,
     key_text,
     show,
     to_json,
@@ -328,13 +329,14 @@ class _SecretRedactor(TextChanger):
         copied = copy_with(value, self.part)
         if copied is not None and to_searched_json(copied) == redacted:
             return copied
-        return self.visit(to_json(value))
+        held = held_fields(value)
+        return self.visit(to_json(value) if held is None else held)
 
     def _library_value(self, value: Any, opened: Any) -> Any:
         changed = self._table(opened) if type(opened) is Table else self.visit(opened)
         if changed is opened or (type(changed) is not Table and changed == opened):
             return value
-        made = replace_cells(value, changed)
+        made = replace_cells(value, opened, changed)
         if made is not NOT_OPENED:
             return made
         return to_json(changed.by_name() if type(changed) is Table else changed)
@@ -417,7 +419,12 @@ class Redactor:
             return None
         if isinstance(item, str):
             return item if REPLACEMENT.fullmatch(item) else self._replace("assigned", item)
-        return REDACTED
+        return None if isinstance(item, list) and self._is_replaced(key, item) else REDACTED
+
+    def _is_replaced(self, key: Any, items: list[Any]) -> bool:
+        """Return whether a list is a column of which every cell was replaced or is empty."""
+        shown = ((item, self._hide(key, item)) for item in items)
+        return all(hidden is None or hidden is item for item, hidden in shown)
 
 
 class _KeyedRedactor(_SecretRedactor):

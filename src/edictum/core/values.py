@@ -211,6 +211,7 @@ class JsonVisitor(Visitor):
         return self.visit(held)
 
     def table(self, table: Table) -> Any:
+        """Return a frame as its columns, so that the names of columns are keys."""
         return self.mapping(table.by_name())
 
     def held(self, value: Any) -> Any:
@@ -226,12 +227,25 @@ class JsonVisitor(Visitor):
         return self.text(show(value))
 
 
+class _WrittenJson(JsonVisitor):
+    """JSON for a reader: frames are CSV."""
+
+    __slots__ = ()
+
+    def table(self, table: Table) -> Any:
+        return self.text(table.to_text(self._cell))
+
+    def _cell(self, cell: Any) -> Any:
+        shown = self.visit(cell)
+        return json.dumps(shown) if isinstance(shown, (dict, list)) else shown
+
+
 def to_json(value: Any) -> Any:
     """Return the value as plain dicts, lists, texts and numbers; never raises.
 
-    NaN and infinities become text, bytes base64 unless they are text, frames their columns.
+    NaN and infinities become text, bytes base64 unless they are text, frames CSV.
     """
-    return JsonVisitor().visit(value)
+    return _WrittenJson().visit(value)
 
 
 class _SearchedJson(JsonVisitor):
@@ -261,36 +275,21 @@ class _SearchedJson(JsonVisitor):
 
 
 def to_searched_json(value: Any) -> Any:
-    """Return the value as ``to_json`` does, to search it; raises NotReadableError for one that
-    cannot be read whole.
+    """Return all that a value holds, to search it: as ``to_json`` does, but frames are their
+    columns by name. Raises NotReadableError for a value that cannot be read whole.
     """
     return _SearchedJson().visit(value)
-
-
-class _WrittenJson(JsonVisitor):
-    """JSON for a reader: frames are CSV."""
-
-    __slots__ = ()
-
-    def table(self, table: Table) -> Any:
-        return self.text(table.to_text(self._cell))
-
-    def _cell(self, cell: Any) -> Any:
-        shown = self.visit(cell)
-        return json.dumps(shown) if isinstance(shown, (dict, list)) else shown
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
 
 
 def dumps(value: Any) -> str:
-    """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``, with
-    frames as CSV.
-    """
+    """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``."""
     try:
         text = _encode(value)
     except Exception:  # not JSON, too deep, or a subclass with methods that raise
-        return json.dumps(_WrittenJson().visit(value))
+        return json.dumps(to_json(value))
     may_be_deep = text.count("[") + text.count("{") > MAX_VALUE_DEPTH
     return json.dumps(to_json(value)) if may_be_deep and _is_too_deep(value) else text
 
@@ -406,11 +405,16 @@ class _Canonical(Visitor):
         finally:
             self.parts = parts
 
-    def other(self, value: Any) -> None:
+    def other(self, value: Any) -> Any:
         kind = type(value)
         self.parts.append(f"o{kind.__module__}.{kind.__qualname__}:")
+        opened = open_value(value)
+        if type(opened) is Table:
+            opened = [opened.names, opened.columns]
+        if opened is not NOT_OPENED:
+            return self.visit(opened)
         held = value.value if isinstance(value, Enum) else held_fields(value)
-        self.visit(to_json(value) if held is None else held)
+        return self.visit(to_json(value) if held is None else held)
 
     def unreadable(self, value: Any, error: Exception) -> None:
         if isinstance(error, TooDeepError):
