@@ -173,7 +173,7 @@ def test_names_and_labels_are_searched() -> None:
 
 
 def test_what_cannot_be_written_back_is_plain_data() -> None:
-    """Labels of two levels, the name of a label, an array of pyarrow."""
+    """Labels of two levels, the name of a label, a column of fixed texts, an array of pyarrow."""
     levels = pd.MultiIndex.from_tuples([("a", SSN)], names=["x", "y"])
     shown = dispatch(pd.DataFrame({"n": [1]}, index=levels)).value
     assert shown == {"x": ["a"], "y": ["[REDACTED]"], "n": [1]}
@@ -181,6 +181,10 @@ def test_what_cannot_be_written_back_is_plain_data() -> None:
     assert dispatch(named).value == {"[REDACTED]": ["a"], "n": [1]}
     twice = pd.Series([1, 2], index=[SSN, SSN])
     assert dispatch(twice).value == {"index": ["[REDACTED]"] * 2, "value": [1, 2]}
+    known = pl.DataFrame({"n": [SSN]}, schema={"n": pl.Enum([SSN])})
+    assert dispatch(known).value == {"n": ["[REDACTED]"]}
+    same = pa.Table.from_arrays([pa.array([SSN]), pa.array([1])], names=["n", "n"])
+    assert dispatch(same).value == {"n": ["[REDACTED]"], "n (2)": [1]}
     assert dispatch(pa.array(["x", SSN])).value == ["x", "[REDACTED]"]
     assert dispatch(np.array([b"x", SSN.encode()])).value == ["x", "[REDACTED]"]
 

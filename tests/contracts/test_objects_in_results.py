@@ -130,6 +130,14 @@ def test_fields_are_redacted_and_types_kept(make: Callable[[str, str], Any], whe
     assert shown == make(f"it is {HIDDEN}.", HIDDEN)
 
 
+@pytest.mark.parametrize("when", CONDITIONS.values(), ids=CONDITIONS)
+def test_a_long_list_is_searched_item_by_item_where_it_must_be(when: str) -> None:
+    """Texts of a list are searched together; objects, bytes and what is found one by one."""
+    given = [*range(100), Data(TOKEN, HIDDEN), *"abc", TOKEN, None, b"x " + TOKEN.encode()]
+    hidden = [*range(100), Data(HIDDEN, HIDDEN), *"abc", HIDDEN, None, b"x " + HIDDEN.encode()]
+    assert dispatch(given * 2, when) == hidden * 2
+
+
 def test_the_tools_own_object_is_not_changed() -> None:
     given = Model(note=TOKEN)
     assert dispatch(given) is not given

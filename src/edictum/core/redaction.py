@@ -327,10 +327,14 @@ class _SecretRedactor(TextChanger):
         if redacted == plain and not isinstance(value, str):
             return value
         copied = copy_with(value, self.part)
-        if copied is not None and to_searched_json(copied) == redacted:
+        if copied is not None and self._is_redacted(copied, redacted):
             return copied
         held = held_fields(value)
         return self.visit(to_json(value) if held is None else held)
+
+    def _is_redacted(self, copied: Any, redacted: Any) -> bool:
+        held = to_searched_json(copied)
+        return bool(held == redacted or self.visit(held) == held)
 
     def _library_value(self, value: Any, opened: Any) -> Any:
         changed = self._table(opened) if type(opened) is Table else self.visit(opened)
@@ -419,12 +423,7 @@ class Redactor:
             return None
         if isinstance(item, str):
             return item if REPLACEMENT.fullmatch(item) else self._replace("assigned", item)
-        return None if isinstance(item, list) and self._is_replaced(key, item) else REDACTED
-
-    def _is_replaced(self, key: Any, items: list[Any]) -> bool:
-        """Return whether a list is a column of which every cell was replaced or is empty."""
-        shown = ((item, self._hide(key, item)) for item in items)
-        return all(hidden is None or hidden is item for item, hidden in shown)
+        return REDACTED
 
 
 class _KeyedRedactor(_SecretRedactor):
@@ -442,14 +441,25 @@ class _KeyedRedactor(_SecretRedactor):
         self._hide = hide
 
     def part(self, key: Any, item: Any) -> Any:
-        return self._hide(key, item) or self.visit(item)
+        return self._hidden(key, item) or self.visit(item)
+
+    def _hidden(self, key: Any, item: Any) -> Any:
+        """Return what stands for an item because of its key; None for a column in which nothing is
+        left to be replaced, and for whatever its key does not hide.
+        """
+        shown = self._hide(key, item)
+        if shown is None or type(item) is not list:
+            return shown
+        cells = ((each, self._hide(key, each)) for each in item)
+        is_done = all(new is None or (type(each) is str and new == each) for each, new in cells)
+        return None if is_done else shown
 
     def column(self, name: str, cells: list[Any]) -> list[Any]:
         is_hidden = self._hide(name, REDACTED) is not None
         return [self.part(name, cell) for cell in cells] if is_hidden else self.sequence(cells)
 
     def mapping(self, value: Any) -> Any:
-        hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
+        hidden = {key: shown for key, item in value.items() if (shown := self._hidden(key, item))}
         if not hidden or type(value) is not dict:
             return super().mapping(value)
         return super().mapping(value | hidden)
