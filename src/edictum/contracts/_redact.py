@@ -98,7 +98,7 @@ def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
         return Cut(
-            path, partial(redact_texts, change=make(leaf, show), may_change=_search_of(leaf))
+            path, partial(redact_texts, change=make(leaf, show), may_change=_make_search(leaf))
         )
     if not path or leaf.operator.name in ("exists", "empty"):
         return None
@@ -123,7 +123,7 @@ def _patterns(show: TextChange, patterns: tuple[Pattern, ...]) -> TextChange:
 _ANCHORS = re.compile(r"[$^]|\\[AzZ]")
 
 
-def _search_of(leaf: Leaf) -> Callable[[str], bool] | None:
+def _make_search(leaf: Leaf) -> Callable[[str], bool] | None:
     """Return what tells whether a pattern matches any of joined texts; None if it has anchors."""
     patterns: tuple[Pattern, ...] = {"matches": (leaf.prepared,), "matches_any": leaf.prepared}.get(
         leaf.operator.name, ()

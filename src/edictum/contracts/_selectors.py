@@ -304,7 +304,7 @@ def result_step(value: Any, key: str) -> Any:
     return None if callable(found) else found
 
 
-def _result_finder(path: Steps) -> Resolver:
+def _make_result_finder(path: Steps) -> Resolver:
     """Return what finds a path in a result: arrays as lists, and numbers of numpy as numbers."""
     if STAR in path or ANY_TEXT in path:
         return lambda subject: [*map(_open_array, _find(subject.result, path, result_step))]
@@ -623,7 +623,7 @@ _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "tool": lambda _path: lambda subject: subject.call.tool_name,
     "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
     "env": lambda path: lambda _subject: environment_variable(path[0]),
-    "result": _result_finder,
+    "result": _make_result_finder,
     "principal": _principal,
     "session": _session,
     "time": _time,

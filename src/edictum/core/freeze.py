@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
-from edictum.core.values import SCALARS, Rebuilder, field_names, held_fields
+from edictum.core.values import SCALARS, Rebuilder, get_field_names, held_fields
 
 # Types that hold values, whatever else they do. Dataclasses do, too.
 DATA = (dict, list, UserDict, UserList, SimpleNamespace)
@@ -312,7 +312,7 @@ def replace_contents(copied: Any, replace: Callable[[Any, Any], Any]) -> None:
     extra = getattr(copied, "__pydantic_extra__", None)
     if isinstance(extra, dict):
         _replace_items(extra, replace)
-    for name in {*getattr(copied, "__dict__", ()), *(field_names(copied) or ())}:
+    for name in {*getattr(copied, "__dict__", ()), *(get_field_names(copied) or ())}:
         object.__setattr__(copied, name, replace(name, getattr(copied, name)))
 
 

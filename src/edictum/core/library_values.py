@@ -71,19 +71,19 @@ class _Lines(list[str]):
     write = list.append
 
 
-NOTHING = frozenset({"NAType", "NaTType"})
+MISSING_KINDS = frozenset({"NAType", "NaTType"})
 
 
 def is_missing(cell: Any) -> bool:
     """Return whether a cell is empty: None, NaN, or what pandas has in their place."""
     if type(cell) is float:
         return cell != cell
-    return cell is None or type(cell).__name__ in NOTHING
+    return cell is None or type(cell).__name__ in MISSING_KINDS
 
 
 def _mark_missing(cells: list[Any]) -> list[Any]:
     """Return cells with None for those that are missing; a list without any is returned itself."""
-    if not any(kind is float or kind.__name__ in NOTHING for kind in set(map(type, cells))):
+    if not any(kind is float or kind.__name__ in MISSING_KINDS for kind in set(map(type, cells))):
         return cells
     return [None if is_missing(cell) else cell for cell in cells]
 
@@ -95,7 +95,7 @@ def open_value(value: Any) -> Any:
     """Return a value of a data library as a Table, a dict, a list or a scalar, with nothing left
     out; NOT_OPENED for any other value. Raises NotReadableError.
     """
-    form = _form_of(value)
+    form = _find_form(value)
     if form is None:
         return NOT_OPENED
     try:
@@ -180,7 +180,7 @@ _READERS: dict[tuple[str, ...], Callable[[Any], Any]] = {
 
 def open_beginning(value: Any, rows: int) -> Any:
     """Return what ``open_value`` returns for the first rows of a value."""
-    form = _form_of(value)
+    form = _find_form(value)
     if form is None:
         return NOT_OPENED
     try:
@@ -191,13 +191,13 @@ def open_beginning(value: Any, rows: int) -> Any:
 
 
 @lru_cache(maxsize=1_024)
-def _form_of_type(kind: type[Any]) -> tuple[str, ...] | None:
+def _find_form_of_type(kind: type[Any]) -> tuple[str, ...] | None:
     return next((form for form in _READERS if all(hasattr(kind, name) for name in form)), None)
 
 
-def _form_of(value: Any) -> tuple[str, ...] | None:
+def _find_form(value: Any) -> tuple[str, ...] | None:
     kind: Any = type(value)
-    return _form_of_type(kind)
+    return _find_form_of_type(kind)
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def replace_cells(value: Any, opened: Any, changed: Any) -> Any:
     """Return a copy of the same type with ``changed`` contents instead of those that ``open_value``
     has returned; NOT_OPENED when there is not a way to make one.
     """
-    write = _WRITERS.get(_form_of(value) or ())
+    write = _WRITERS.get(_find_form(value) or ())
     try:
         return NOT_OPENED if write is None else write(value, opened, changed)
     except Exception:  # such as a text in a column that takes numbers only
@@ -226,7 +226,7 @@ def _write_frame(frame: Any, before: Table, changed: Table) -> Any:
     made, first = frame.copy(), changed.labels
     for number, cells in enumerate(changed.columns[first:]):
         if is_changed(before.columns[first + number], cells):
-            made.isetitem(number, _same_kind(frame.iloc[:, number], cells))
+            made.isetitem(number, _make_alike(frame.iloc[:, number], cells))
     if changed.names[first:] != before.names[first:]:
         made.columns = changed.names[first:]
     if not _has_same_labels(before, changed):
@@ -242,7 +242,7 @@ def _has_same_labels(before: Table, changed: Table) -> bool:
     return not replaced and before.names[:first] == changed.names[:first]
 
 
-def _same_kind(series: Any, cells: list[Any], **others: Any) -> Any:
+def _make_alike(series: Any, cells: list[Any], **others: Any) -> Any:
     """Return a series of other cells; one of objects stays so, where None is not NaN."""
     dtype = series.dtype if series.dtype == object else None
     return type(series)(cells, dtype=dtype, **{"index": series.index, "name": series.name} | others)
@@ -253,13 +253,13 @@ def _write_series(series: Any, before: Any, changed: Any) -> Any:
     if isinstance(changed, dict):
         cells = list(changed.values())
         labels = labels if list(changed) == labels.tolist() else list(changed)
-        return _same_kind(series, cells, index=labels)
+        return _make_alike(series, cells, index=labels)
     if not isinstance(changed, Table):
-        return _same_kind(series, changed)
+        return _make_alike(series, changed)
     if not _has_same_labels(before, changed):
         return NOT_OPENED
     name = series.name if before.names == changed.names else changed.names[-1]
-    return _same_kind(series, changed.columns[-1], name=name)
+    return _make_alike(series, changed.columns[-1], name=name)
 
 
 def _write_columns(frame: Any, before: Table, changed: Table) -> Any:

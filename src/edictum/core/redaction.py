@@ -305,28 +305,28 @@ class _SecretRedactor(TextChanger):
     __slots__ = ()
 
     def scalar(self, value: Any) -> Any:
-        return self._bytes(value) if type(value) is bytes else super().scalar(value)
+        return self._change_bytes(value) if type(value) is bytes else super().scalar(value)
 
-    def _bytes(self, value: bytes) -> Any:
+    def _change_bytes(self, value: bytes) -> Any:
         """Return bytes with the text in them changed, and all other bytes kept."""
         try:
             return self.change(value.decode()).encode()
         except UnicodeDecodeError:
             return self.change(value.decode("latin-1")).encode("latin-1", "replace")
 
-    def part(self, key: Any, item: Any) -> Any:
+    def change_part(self, key: Any, item: Any) -> Any:
         """Return what stands for an item under a key or a name."""
         return self.visit(item)
 
     def other(self, value: Any) -> Any:
         opened = open_value(value)
         if opened is not NOT_OPENED:
-            return self._library_value(value, opened)
+            return self._change_library_value(value, opened)
         plain = to_searched_json(value)
         redacted = self.visit(plain)
         if redacted == plain and not isinstance(value, str):
             return value
-        copied = copy_with(value, self.part)
+        copied = copy_with(value, self.change_part)
         if copied is not None and self._is_redacted(copied, redacted):
             return copied
         held = held_fields(value)
@@ -336,8 +336,8 @@ class _SecretRedactor(TextChanger):
         held = to_searched_json(copied)
         return bool(held == redacted or self.visit(held) == held)
 
-    def _library_value(self, value: Any, opened: Any) -> Any:
-        changed = self._table(opened) if type(opened) is Table else self.visit(opened)
+    def _change_library_value(self, value: Any, opened: Any) -> Any:
+        changed = self._change_table(opened) if type(opened) is Table else self.visit(opened)
         if changed is opened or (type(changed) is not Table and changed == opened):
             return value
         made = replace_cells(value, opened, changed)
@@ -345,14 +345,14 @@ class _SecretRedactor(TextChanger):
             return made
         return to_json(changed.by_name() if type(changed) is Table else changed)
 
-    def column(self, name: str, cells: list[Any]) -> list[Any]:
+    def change_column(self, name: str, cells: list[Any]) -> list[Any]:
         made: list[Any] = self.sequence(cells)
         return made
 
-    def _table(self, table: Table) -> Table:
+    def _change_table(self, table: Table) -> Table:
         """Return the table with changed cells and names; itself, if there is nothing to change."""
         names = [*map(self.visit, table.names)]
-        columns = [*map(self.column, table.names, table.columns)]
+        columns = [*map(self.change_column, table.names, table.columns)]
         if names == table.names and not any(map(is_changed, table.columns, columns)):
             return table
         return Table(names, columns, table.labels)
@@ -440,10 +440,10 @@ class _KeyedRedactor(_SecretRedactor):
         super().__init__(change, may_change)
         self._hide = hide
 
-    def part(self, key: Any, item: Any) -> Any:
-        return self._hidden(key, item) or self.visit(item)
+    def change_part(self, key: Any, item: Any) -> Any:
+        return self._find_replacement(key, item) or self.visit(item)
 
-    def _hidden(self, key: Any, item: Any) -> Any:
+    def _find_replacement(self, key: Any, item: Any) -> Any:
         """Return what stands for an item because of its key; None for a column in which nothing is
         left to be replaced, and for whatever its key does not hide.
         """
@@ -454,12 +454,18 @@ class _KeyedRedactor(_SecretRedactor):
         is_done = all(new is None or (type(each) is str and new == each) for each, new in cells)
         return None if is_done else shown
 
-    def column(self, name: str, cells: list[Any]) -> list[Any]:
+    def change_column(self, name: str, cells: list[Any]) -> list[Any]:
         is_hidden = self._hide(name, REDACTED) is not None
-        return [self.part(name, cell) for cell in cells] if is_hidden else self.sequence(cells)
+        return (
+            [self.change_part(name, cell) for cell in cells] if is_hidden else self.sequence(cells)
+        )
 
     def mapping(self, value: Any) -> Any:
-        hidden = {key: shown for key, item in value.items() if (shown := self._hidden(key, item))}
+        hidden = {
+            key: shown
+            for key, item in value.items()
+            if (shown := self._find_replacement(key, item))
+        }
         if not hidden or type(value) is not dict:
             return super().mapping(value)
         return super().mapping(value | hidden)

@@ -115,7 +115,7 @@ def show(value: Any) -> str:
         return f"<{type(value).__name__} whose repr raises>"
 
 
-def field_names(value: Any) -> list[str] | None:
+def get_field_names(value: Any) -> list[str] | None:
     """Return the names of the fields of a dataclass or an attrs class, else None."""
     if is_dataclass(value):
         return [field.name for field in fields(value)]
@@ -129,7 +129,7 @@ def held_fields(value: Any) -> Any:
     """
     if isinstance(value, type):
         return None
-    names = field_names(value)
+    names = get_field_names(value)
     if names is not None:
         return {name: getattr(value, name, None) for name in names}
     dump = getattr(value, "model_dump", None)
@@ -205,7 +205,7 @@ class JsonVisitor(Visitor):
         opened = open_value(value)
         if type(opened) is Table:
             return self.table(opened)
-        held = self.held(value) if opened is NOT_OPENED else opened
+        held = self.read_fields(value) if opened is NOT_OPENED else opened
         if held is None and opened is NOT_OPENED:
             return self.text(_print(value))
         return self.visit(held)
@@ -214,7 +214,7 @@ class JsonVisitor(Visitor):
         """Return a frame as its columns, so that the names of columns are keys."""
         return self.mapping(table.by_name())
 
-    def held(self, value: Any) -> Any:
+    def read_fields(self, value: Any) -> Any:
         return held_fields(value)
 
     def too_deep(self, value: Any) -> Any:
@@ -262,7 +262,7 @@ class _SearchedJson(JsonVisitor):
             return super().sequence(value)
         return self.mapping(dict(zip(names, value, strict=True)))
 
-    def held(self, value: Any) -> Any:
+    def read_fields(self, value: Any) -> Any:
         shown = held_fields(value)
         if shown is None or not is_pydantic(value):
             return shown
