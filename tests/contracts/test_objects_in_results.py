@@ -195,6 +195,20 @@ def test_a_model_that_computes_a_secret_becomes_its_redacted_fields() -> None:
     assert dispatch(Derived()) == {"user": "u", "header": HIDDEN}
 
 
+@dataclass
+class Single:
+    note: str
+
+    def __copy__(self) -> Single:
+        return self
+
+
+def test_an_object_that_cannot_be_copied_becomes_its_redacted_fields() -> None:
+    only = Single(TOKEN)
+    assert dispatch(only) == {"note": HIDDEN}
+    assert only.note == TOKEN
+
+
 class Written:
     """Not known what it holds; it has a text."""
 

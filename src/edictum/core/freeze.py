@@ -288,7 +288,7 @@ def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
 
 def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
     """Return a copy of an object that holds data with every part replaced, see
-    ``replace_contents``; None if it is not known what an object holds.
+    ``replace_contents``; None if it is not known what an object holds, or it cannot be copied.
     """
     if isinstance(value, tuple):
         names = getattr(value, "_fields", (None,) * len(value))
@@ -296,6 +296,8 @@ def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
     if not isinstance(value, DATA) and held_fields(value) is None:
         return None
     copied = copy.copy(value)
+    if copied is value:
+        return None
     replace_contents(copied, replace)
     return copied
 

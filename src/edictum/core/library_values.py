@@ -151,9 +151,12 @@ def _read_array(array: Any) -> Any:
     names = getattr(array.dtype, "names", None)
     if names:
         return {name: array[name].tolist() for name in names}
-    if getattr(array.dtype, "kind", "") in "mM":  # as numbers they would lose their unit
+    kind = getattr(array.dtype, "kind", None)
+    if kind in ("m", "M"):  # as numbers they would lose their unit
         return array.astype(str).tolist()
-    return (array.data if hasattr(type(array), "mask") else array).tolist()
+    if kind in ("O", "U", "S", "T") and hasattr(type(array), "mask"):
+        raise NotReadableError(array)  # texts under the mask would not be seen
+    return array.tolist()
 
 
 def _refuse(value: Any) -> Any:
@@ -217,9 +220,12 @@ def replace_cells(value: Any, opened: Any, changed: Any) -> Any:
 def is_changed(cells: Sequence[Any], made: Sequence[Any]) -> bool:
     """Return whether any cell was replaced; what is left alone is the same object, or equal."""
     return any(
-        new is not old and (type(new) is not str or type(old) is not str or new != old)
+        new is not old and not (type(new) is type(old) and type(new) in _COMPARED and new == old)
         for old, new in zip(cells, made, strict=True)
     )
+
+
+_COMPARED = frozenset({str, bytes, list, tuple, dict})  # what a walk makes anew
 
 
 def _write_frame(frame: Any, before: Table, changed: Table) -> Any:
@@ -263,8 +269,14 @@ def _write_series(series: Any, before: Any, changed: Any) -> Any:
 
 
 def _write_columns(frame: Any, before: Table, changed: Table) -> Any:
-    made = zip(changed.names, changed.columns, frame.get_columns(), strict=True)
-    return type(frame)([type(each)(name, cells, dtype=each.dtype) for name, cells, each in made])
+    made = []
+    for number, column in enumerate(frame.get_columns()):
+        name, cells = changed.names[number], changed.columns[number]
+        if is_changed(before.columns[number], cells):
+            made.append(type(column)(name, cells, dtype=column.dtype))
+        else:
+            made.append(column.alias(name))
+    return type(frame)(made)
 
 
 def _write_named_list(series: Any, before: Any, changed: Any) -> Any:
@@ -274,11 +286,13 @@ def _write_named_list(series: Any, before: Any, changed: Any) -> Any:
 
 
 def _write_arrow(table: Any, before: Table, changed: Table) -> Any:
-    schema = table.schema if changed.names == table.column_names else None
-    if len(set(changed.names)) < len(changed.names):
-        return NOT_OPENED
-    by_name = dict(zip(changed.names, changed.columns, strict=True))
-    return type(table).from_pydict(by_name, schema=schema)
+    made = table
+    for number, cells in enumerate(changed.columns):
+        if is_changed(before.columns[number], cells):
+            schema = table.select([number]).schema
+            part = type(table).from_pydict({schema.names[0]: cells}, schema=schema)
+            made = made.set_column(number, schema.field(0), part.column(0))
+    return made.rename_columns(changed.names)
 
 
 def _write_array(array: Any, before: Any, changed: Any) -> Any:
