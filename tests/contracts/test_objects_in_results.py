@@ -220,6 +220,23 @@ def test_an_object_of_another_kind_becomes_its_redacted_text() -> None:
     assert dispatch(Written()) == f"it is {HIDDEN}"
 
 
+class Mute(dict[str, str]):
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
+def test_a_dict_that_cannot_be_read_beside_a_secret_becomes_its_text() -> None:
+    shown = dispatch([Mute(a="b"), TOKEN], CONDITIONS["secrets in the value"])
+    assert shown == ["{'a': 'b'}", HIDDEN]
+
+
+def test_long_lists_are_redacted_by_the_policy() -> None:
+    policy = RedactionPolicy()
+    given = [*["fine"] * 200, TOKEN, 3, {"password": "hunter2"}]
+    assert policy.redact_value(given) == [*["fine"] * 200, HIDDEN, 3, {"password": HIDDEN}]
+    assert policy.redact_secrets(given)[200] == HIDDEN
+
+
 # --- One field ------------------------------------------------------------------------------------
 
 

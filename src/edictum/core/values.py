@@ -91,8 +91,8 @@ class Visitor(ABC):
     @abstractmethod
     def sequence(self, value: Any) -> Any: ...
 
-    def members(self, value: Any) -> Any:
-        return self.other(value)
+    @abstractmethod
+    def members(self, value: Any) -> Any: ...
 
     @abstractmethod
     def other(self, value: Any) -> Any: ...
