@@ -442,7 +442,7 @@ def test_the_structure_is_kept() -> None:
     value = {"a": [1, {"note": "export API_KEY=x"}], "b": ("t", None), "n": 1.5}
     assert POLICY.redact_value(value) == {
         "a": [1, {"note": "export API_KEY=[REDACTED]"}],
-        "b": ["t", None],
+        "b": ("t", None),
         "n": 1.5,
     }
     assert POLICY.redact_secrets({"password": "export API_KEY=x", "t": ("export API_KEY=y",)}) == {

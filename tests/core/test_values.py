@@ -348,8 +348,8 @@ def test_objects_keep_their_types_when_a_secret_is_taken_out_of_them() -> None:
         assert "[REDACTED]" in dumps(shown)
     clean = Box(["fine"])
     assert POLICY.redact_secrets(clean) is clean
-    assert POLICY.redact_secrets(Pair(SECRET, 1)) == ["[REDACTED]", 1]
-    assert POLICY.redact_secrets(SECRET.encode()) == "[REDACTED]"
+    assert POLICY.redact_secrets(Pair(SECRET, 1)) == Pair("[REDACTED]", 1)
+    assert POLICY.redact_secrets(SECRET.encode()) == b"[REDACTED]"
 
 
 # --- Limits ---------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from edictum.core.call import ToolCall
 from edictum.core.charges import AmountSource
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe, type_and_text
+from edictum.core.library_values import NotReadableError
 from edictum.core.limits import Limit
 from edictum.core.policy import AMOUNT_KEYS, SuccessRule, ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
@@ -184,7 +185,7 @@ class ConditionCheck(Condition):
         if isinstance(error, UnknownArgument):
             return describe(error)
         why = describe(error)
-        if not isinstance(error, (Mismatch, NotKnown)):
+        if not isinstance(error, (Mismatch, NotKnown, NotReadableError)):
             of_result = any(leaf.selector.of_result for leaf in leaves(self.expression))
             why = type(error).__name__ if of_result else type_and_text(error)
         return f"The contract could not be applied: {why}."

@@ -10,7 +10,7 @@ redaction has failed and the result is suppressed instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +20,12 @@ from edictum.contracts._operators import redactor_of
 from edictum.contracts._regex import Pattern
 from edictum.contracts._selectors import STAR, CustomSelectors, Subject
 from edictum.core.call import ToolCall
+from edictum.core.freeze import copy_with
+from edictum.core.library_values import NOT_OPENED, Table, open_value, replace_cells
+from edictum.core.redaction import redact_texts
 from edictum.core.replacements import Replace
 from edictum.core.secret_values import REPLACEMENT
-from edictum.core.values import change_text, dumps
+from edictum.core.values import dumps
 
 TextChange = Callable[[str], str]
 
@@ -94,7 +97,9 @@ def _cut(leaf: Leaf, replace: Replace) -> Cut | None:
         return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
     make = _CHANGES.get(leaf.operator.name)
     if make is not None:
-        return Cut(path, partial(change_text, change=make(leaf, show)))
+        return Cut(
+            path, partial(redact_texts, change=make(leaf, show), may_change=_make_search(leaf))
+        )
     if not path or leaf.operator.name in ("exists", "empty"):
         return None
     return Cut(path, lambda value: show(value if isinstance(value, str) else dumps(value)))
@@ -115,6 +120,19 @@ def _patterns(show: TextChange, patterns: tuple[Pattern, ...]) -> TextChange:
     return change
 
 
+_ANCHORS = re.compile(r"[$^]|\\[AzZ]")
+
+
+def _make_search(leaf: Leaf) -> Callable[[str], bool] | None:
+    """Return what tells whether a pattern matches any of joined texts; None if it has anchors."""
+    patterns: tuple[Pattern, ...] = {"matches": (leaf.prepared,), "matches_any": leaf.prepared}.get(
+        leaf.operator.name, ()
+    )
+    if not patterns or any(_ANCHORS.search(pattern.source) for pattern in patterns):
+        return None
+    return lambda text: any(pattern.search(text) for pattern in patterns)
+
+
 _CHANGES: dict[str, Callable[[Leaf, TextChange], TextChange]] = {
     "matches": lambda leaf, show: _patterns(show, (leaf.prepared,)),
     "matches_any": lambda leaf, show: _patterns(show, leaf.prepared),
@@ -133,15 +151,23 @@ def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
     if not path:
         return cut.change(value)
     key, rest = path[0], path[1:]
-    if isinstance(value, Mapping) and type(value) is dict:
-        return {
-            name: _apply(cut, item, rest) if str(name) == key and item is not None else item
-            for name, item in value.items()
-        }
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        items = [
-            _apply(cut, item, rest) if key in (STAR, str(number)) and item is not None else item
-            for number, item in enumerate(value)
-        ]
-        return type(value)(items)
-    return value
+
+    def change(name: Any, item: Any) -> Any:
+        is_meant = item is not None and (str(name) == key or (key == STAR and type(name) is int))
+        return _apply(cut, item, rest) if is_meant else item
+
+    if type(value) is dict:
+        return {name: change(name, item) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(change(number, item) for number, item in enumerate(value))
+    opened = open_value(value)
+    if opened is NOT_OPENED:
+        copied = copy_with(value, change)
+        return value if copied is None else copied
+    if type(opened) is Table:
+        columns = [*map(change, opened.by_name(), opened.columns)]
+        changed: Any = Table(opened.names, columns, opened.labels)
+    else:
+        changed = _apply(cut, opened, path)
+    made = replace_cells(value, opened, changed)
+    return value if made is NOT_OPENED else made

@@ -21,8 +21,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from edictum._logs import POLICY_WARNING, log
 from edictum.contracts._problems import join_words, suggest
 from edictum.core.call import Principal, ToolCall, lookups_of
+from edictum.core.library_values import NOT_OPENED, Table, open_value
 from edictum.core.parameters import declare, fill_argument, is_default_unknown
-from edictum.core.values import MAX_VALUE_DEPTH, to_json
+from edictum.core.values import MAX_VALUE_DEPTH, to_searched_json
 from edictum.errors import EdictumConfigError
 
 STAR: Final = "[*]"
@@ -289,10 +290,31 @@ def result_step(value: Any, key: str) -> Any:
         found = step(value, key)
         if found is not None or isinstance(value, (Mapping, list)):
             return found
-    if isinstance(value, _NOT_OPENED) or key.startswith("_") or not key.isidentifier():
+    if isinstance(value, _NOT_OPENED):
+        return None
+    opened = open_value(value)
+    if opened is not NOT_OPENED:
+        found = step(opened.by_name() if type(opened) is Table else opened, key)
+        if found is not None:
+            return found
+    if key.startswith("_") or not key.isidentifier():
         return None
     found = getattr(value, key, None)
     return None if callable(found) else found
+
+
+def _make_result_finder(path: Steps) -> Resolver:
+    """Return what finds a path in a result: arrays as lists, and numbers of numpy as numbers."""
+    if STAR in path or ANY_TEXT in path:
+        return lambda subject: [*map(_open_array, _find(subject.result, path, result_step))]
+    return lambda subject: _open_array(_find(subject.result, path, result_step))
+
+
+def _open_array(value: Any) -> Any:
+    if type(value) in _PRINTED_WHOLE:
+        return value
+    opened = open_value(value)
+    return value if opened is NOT_OPENED or type(opened) is Table else opened
 
 
 def walk(value: Any, path: Steps, into: Callable[[Any, str], Any] = step) -> Any:
@@ -323,6 +345,7 @@ def _spread(value: Any, key: str) -> Sequence[Any]:
 def _elements(value: Any) -> list[Any]:
     if value is None:
         return [None]
+    value = _open_array(value)
     if not isinstance(value, _LISTS):
         message = f"[*] stands for the elements of a list, and this is {type(value).__name__}"
         raise SelectorMismatch(message)
@@ -336,7 +359,7 @@ def text_of(result: Any) -> str | None:
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
     whole = str(result)
-    opened = [str(to_json(result))] if _prints_itself(result) else []
+    opened = [str(to_searched_json(result))] if _prints_itself(result) else []
     escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
     return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
 
@@ -356,6 +379,9 @@ def _prints_itself(value: Any, depth: int = 0) -> bool:
     return kind not in _LISTS or any(_prints_itself(item, depth + 1) for item in value)
 
 
+_NUMBERS = frozenset({int, float, bool, type(None)})
+
+
 def texts(value: Any, depth: int = 0) -> list[str]:
     """Return every text inside a structure, keys included."""
     if isinstance(value, str):
@@ -363,7 +389,12 @@ def texts(value: Any, depth: int = 0) -> list[str]:
     if isinstance(value, (bytes, bytearray)):
         return [value.decode("utf-8", "replace")]
     items = () if depth > MAX_VALUE_DEPTH else _inner_values(value)
-    return [text for item in items for text in texts(item, depth + 1)]
+    return [
+        text
+        for item in items
+        if type(item) not in _NUMBERS
+        for text in ((item,) if type(item) is str else texts(item, depth + 1))
+    ]
 
 
 def _inner_values(value: Any) -> Iterable[Any]:
@@ -372,7 +403,7 @@ def _inner_values(value: Any) -> Iterable[Any]:
         return [item for pair in value.items() for item in pair]
     if isinstance(value, _LISTS):
         return list(value)
-    opened = to_json(value)  # a dataclass, a model
+    opened = to_searched_json(value)  # a dataclass, a model, a frame
     return [opened] if isinstance(opened, (dict, list)) else []
 
 
@@ -592,7 +623,7 @@ _RESOLVERS: dict[str, Callable[[Steps], Resolver]] = {
     "tool": lambda _path: lambda subject: subject.call.tool_name,
     "metadata": lambda path: lambda subject: _find(subject.call.metadata, path, step),
     "env": lambda path: lambda _subject: environment_variable(path[0]),
-    "result": lambda path: lambda subject: _find(subject.result, path, result_step),
+    "result": _make_result_finder,
     "principal": _principal,
     "session": _session,
     "time": _time,

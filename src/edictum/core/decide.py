@@ -28,6 +28,7 @@ from edictum.core.decision import (
 )
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
+from edictum.core.values import to_searched_json
 from edictum.findings import Finding, finding
 
 
@@ -321,9 +322,16 @@ def _redact(
         if isawaitable(redacted):
             redacted.close()  # type: ignore[attr-defined]  # not of every one: that is caught below
             return None
-        return _Redacted(redacted) if redacted != value else None
+        return _Redacted(redacted) if _is_different(redacted, value) else None
     except USER_ERRORS:
         return None
+
+
+def _is_different(redacted: Any, value: Any) -> bool:
+    try:
+        return bool(redacted != value)
+    except Exception:  # frames and arrays compare cell by cell
+        return redacted is not value and bool(to_searched_json(redacted) != to_searched_json(value))
 
 
 def _notice(value: Any, text: str) -> Any:

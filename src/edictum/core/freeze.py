@@ -9,11 +9,11 @@ frozen list still a ``list``, so contracts and ``json.dumps`` need not know.
 import copy
 from collections import UserDict, UserList
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
-from edictum.core.values import SCALARS, Rebuilder
+from edictum.core.values import SCALARS, Rebuilder, get_field_names, held_fields
 
 # Types that hold values, whatever else they do. Dataclasses do, too.
 DATA = (dict, list, UserDict, UserList, SimpleNamespace)
@@ -280,19 +280,44 @@ def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
         copied = copy.copy(value)
         if copied is not value:
             memo[id(value)] = copied
-            replace_contents(copied, copy_part)
+            replace_contents(copied, lambda _, part: copy_part(part))
         return copied
     except Exception:
         return value
 
 
-def replace_contents(copied: Any, replace: Callable[[Any], Any]) -> None:
-    """Replace every item and attribute of a shallow copy by ``replace(part)``, past its methods."""
+def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
+    """Return a copy of an object that holds data with every part replaced, see
+    ``replace_contents``; None if it is not known what an object holds, or it cannot be copied.
+    """
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", (None,) * len(value))
+        return tuple.__new__(type(value), map(replace, names, value))
+    if not isinstance(value, DATA) and held_fields(value) is None:
+        return None
+    copied = copy.copy(value)
+    if copied is value:
+        return None
+    replace_contents(copied, replace)
+    return copied
+
+
+def replace_contents(copied: Any, replace: Callable[[Any, Any], Any]) -> None:
+    """Replace every item and attribute of a shallow copy by ``replace(key, part)``, past its
+    methods; the items of a list have no key.
+    """
     if isinstance(copied, dict):
-        for key, item in list(dict.items(copied)):
-            dict.__setitem__(copied, key, replace(item))
+        _replace_items(copied, replace)
     elif isinstance(copied, list):
-        list.__setitem__(copied, slice(None), [*map(replace, list.__iter__(copied))])
-    own = fields(copied) if is_dataclass(copied) else ()
-    for name in {*getattr(copied, "__dict__", ()), *(field.name for field in own)}:
-        object.__setattr__(copied, name, replace(getattr(copied, name)))
+        items = [replace(None, item) for item in list.__iter__(copied)]
+        list.__setitem__(copied, slice(None), items)
+    extra = getattr(copied, "__pydantic_extra__", None)
+    if isinstance(extra, dict):
+        _replace_items(extra, replace)
+    for name in {*getattr(copied, "__dict__", ()), *(get_field_names(copied) or ())}:
+        object.__setattr__(copied, name, replace(name, getattr(copied, name)))
+
+
+def _replace_items(copied: dict[Any, Any], replace: Callable[[Any, Any], Any]) -> None:
+    for key, item in list(dict.items(copied)):
+        dict.__setitem__(copied, key, replace(key, item))

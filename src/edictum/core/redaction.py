@@ -16,7 +16,15 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
-from edictum.core.freeze import DATA, replace_contents
+from edictum.core.freeze import copy_with
+from edictum.core.library_values import (
+    NOT_OPENED,
+    Table,
+    is_changed,
+    open_beginning,
+    open_value,
+    replace_cells,
+)
 from edictum.core.replacements import Replace, redact, replace_detections
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.secret_scan import Detection, secret_detector
@@ -33,6 +41,7 @@ from edictum.core.values import (
     key_text,
     show,
     to_json,
+    to_searched_json,
 )
 from edictum.errors import EdictumConfigError
 
@@ -100,13 +109,19 @@ class RedactionPolicy:
 
     def redact_value(self, value: Any) -> Any:
         """Return a value of the same shape with secrets and sensitive fields replaced."""
-        return _ValueRedactor(self).visit(value)
+        return _KeyedRedactor(self.redact_text, self._may_find, self._hide).visit(value)
+
+    def _may_find(self, text: str) -> bool:
+        return not self.is_clean(text)
+
+    def _hide(self, key: Any, item: Any) -> str | None:
+        return REDACTED if self.is_sensitive(key) and _is_hidden(item) else None
 
     def redact_secrets(self, value: Any) -> Any:
         """Return a value of the same types with secrets in text replaced, for results that a
         program goes on to use. Sensitive keys are left alone.
         """
-        return None if value is None else _SecretRedactor(self.redact_text).visit(value)
+        return None if value is None else redact_texts(value, self.redact_text, self._may_find)
 
     def redact_args(self, args: Any) -> Any:
         """Return arguments, claims or metadata as they are written to the audit: redacted,
@@ -206,6 +221,12 @@ class Detects(Protocol):
     def scan(self, text: str, /) -> Sequence[Detection]: ...
 
 
+def may_find(detector: Detects, text: str) -> bool:
+    """Return whether a detector may find something in a text or in its parts; True if unsure."""
+    ask = getattr(detector, "may_find", None)
+    return True if ask is None else bool(ask(text))
+
+
 def hide_secrets(text: str) -> str:
     """Return the text with every secret in it replaced; all of it is searched."""
     return replace_detections(text, secret_detector().scan(text), redact)
@@ -222,7 +243,9 @@ def _is_hidden(item: Any) -> bool:
     """Whether a sensitive key hides a value: text and containers. A flag or a fraction
     (``has_token: true``) is not a secret.
     """
-    return item is not None and not isinstance(item, (bool, float)) and item != ""
+    if isinstance(item, (str, bool, float)):
+        return isinstance(item, str) and item != ""
+    return item is not None
 
 
 class _AuditRedactor(JsonVisitor):
@@ -274,44 +297,6 @@ class _AuditRedactor(JsonVisitor):
         return made
 
 
-class _ValueRedactor(Visitor):
-    """Dicts and lists with secrets replaced. Other values stay as they are if they hold none."""
-
-    __slots__ = ("_policy",)
-
-    def __init__(self, policy: RedactionPolicy) -> None:
-        super().__init__()
-        self._policy = policy
-
-    def scalar(self, value: Any) -> Any:
-        if type(value) is str:
-            return self._policy.redact_text(value)
-        return self.other(value) if type(value) is bytes else value
-
-    def mapping(self, value: Any) -> dict[Any, Any]:
-        policy = self._policy
-        made: dict[Any, Any] = {}
-        for key, item in value.items():
-            shown = policy.redact_value(key)
-            hidden = policy.is_sensitive(key) and _is_hidden(item)
-            made[shown] = REDACTED if hidden else self.visit(item)
-        return made
-
-    def sequence(self, value: Any) -> list[Any]:
-        return [*map(self.visit, value)]
-
-    def other(self, value: Any) -> Any:
-        plain = to_json(value)
-        redacted = self._policy.redact_value(plain)
-        return value if redacted == plain and not isinstance(value, str) else redacted
-
-    def too_deep(self, value: Any) -> str:
-        return TOO_DEEP
-
-    def unreadable(self, value: Any, error: Exception) -> str:
-        return self._policy.redact_text(show(value))
-
-
 class _SecretRedactor(TextChanger):
     """Text changed inside of objects, too: data is copied with changed parts, and what cannot be
     copied so becomes its redacted JSON. Objects without secrets stay as they are.
@@ -320,22 +305,69 @@ class _SecretRedactor(TextChanger):
     __slots__ = ()
 
     def scalar(self, value: Any) -> Any:
-        return self.other(value) if type(value) is bytes else super().scalar(value)
+        return self._change_bytes(value) if type(value) is bytes else super().scalar(value)
+
+    def _change_bytes(self, value: bytes) -> Any:
+        """Return bytes with the text in them changed, and all other bytes kept."""
+        try:
+            return self.change(value.decode()).encode()
+        except UnicodeDecodeError:
+            return self.change(value.decode("latin-1")).encode("latin-1", "replace")
+
+    def change_part(self, key: Any, item: Any) -> Any:
+        """Return what stands for an item under a key or a name."""
+        return self.visit(item)
 
     def other(self, value: Any) -> Any:
-        plain = to_json(value)
-        redacted = change_text(plain, self.change)
+        opened = open_value(value)
+        if opened is not NOT_OPENED:
+            return self._change_library_value(value, opened)
+        plain = to_searched_json(value)
+        redacted = self.visit(plain)
         if redacted == plain and not isinstance(value, str):
             return value
-        if isinstance(value, DATA) or held_fields(value) is not None:
-            copied = copy.copy(value)
-            replace_contents(copied, self.visit)
-            if to_json(copied) == redacted:
-                return copied
-        return redacted
+        copied = copy_with(value, self.change_part)
+        if copied is not None and self._is_redacted(copied, redacted):
+            return copied
+        held = held_fields(value)
+        return self.visit(to_json(value) if held is None else held)
+
+    def _is_redacted(self, copied: Any, redacted: Any) -> bool:
+        held = to_searched_json(copied)
+        return bool(held == redacted or self.visit(held) == held)
+
+    def _change_library_value(self, value: Any, opened: Any) -> Any:
+        changed = self._change_table(opened) if type(opened) is Table else self.visit(opened)
+        if changed is opened or (type(changed) is not Table and changed == opened):
+            return value
+        made = replace_cells(value, opened, changed)
+        if made is not NOT_OPENED:
+            return made
+        return to_json(changed.by_name() if type(changed) is Table else changed)
+
+    def change_column(self, name: str, cells: list[Any]) -> list[Any]:
+        made: list[Any] = self.sequence(cells)
+        return made
+
+    def _change_table(self, table: Table) -> Table:
+        """Return the table with changed cells and names; itself, if there is nothing to change."""
+        names = [*map(self.visit, table.names)]
+        columns = [*map(self.change_column, table.names, table.columns)]
+        if names == table.names and not any(map(is_changed, table.columns, columns)):
+            return table
+        return Table(names, columns, table.labels)
 
     def unreadable(self, value: Any, error: Exception) -> Any:
         return change_text(to_json(value), self.change)
+
+
+def redact_texts(
+    value: Any, change: Callable[[str], str], may_change: Callable[[str], bool] | None = None
+) -> Any:
+    """Return a value of the same types with ``change`` applied to every text in it, even inside of
+    objects, arrays and frames.
+    """
+    return _SecretRedactor(change, may_change).visit(value)
 
 
 class Redactor:
@@ -369,7 +401,7 @@ class Redactor:
         """Return whether there is something to take out of a value."""
         if type(value) is str:
             return any(detector.scan(value) for detector in self._detectors)
-        plain = to_json(value)
+        plain = to_searched_json(value)
         return bool(self.redact(plain) != plain)
 
     def redact_text(self, text: str) -> str:
@@ -379,7 +411,11 @@ class Redactor:
 
     def redact(self, value: Any) -> Any:
         """Return a value of the same types with everything taken out that is found."""
-        return _KeyedRedactor(self.redact_text, self._hide).visit(value)
+        return _KeyedRedactor(self.redact_text, self._may_find, self._hide).visit(value)
+
+    def _may_find(self, text: str) -> bool:
+        """Return whether anything may be found in a text or in its parts; True if unsure."""
+        return any(may_find(detector, text) for detector in self._detectors)
 
     def _hide(self, key: Any, item: Any) -> Any:
         """Return what is shown of the value under a sensitive key; None when it is not hidden."""
@@ -395,12 +431,41 @@ class _KeyedRedactor(_SecretRedactor):
 
     __slots__ = ("_hide",)
 
-    def __init__(self, change: Callable[[str], str], hide: Callable[[Any, Any], Any]) -> None:
-        super().__init__(change)
+    def __init__(
+        self,
+        change: Callable[[str], str],
+        may_change: Callable[[str], bool],
+        hide: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(change, may_change)
         self._hide = hide
 
+    def change_part(self, key: Any, item: Any) -> Any:
+        return self._find_replacement(key, item) or self.visit(item)
+
+    def _find_replacement(self, key: Any, item: Any) -> Any:
+        """Return what stands for an item because of its key; None for a column in which nothing is
+        left to be replaced, and for whatever its key does not hide.
+        """
+        shown = self._hide(key, item)
+        if shown is None or type(item) is not list:
+            return shown
+        cells = ((each, self._hide(key, each)) for each in item)
+        is_done = all(new is None or (type(each) is str and new == each) for each, new in cells)
+        return None if is_done else shown
+
+    def change_column(self, name: str, cells: list[Any]) -> list[Any]:
+        is_hidden = self._hide(name, REDACTED) is not None
+        return (
+            [self.change_part(name, cell) for cell in cells] if is_hidden else self.sequence(cells)
+        )
+
     def mapping(self, value: Any) -> Any:
-        hidden = {key: shown for key, item in value.items() if (shown := self._hide(key, item))}
+        hidden = {
+            key: shown
+            for key, item in value.items()
+            if (shown := self._find_replacement(key, item))
+        }
         if not hidden or type(value) is not dict:
             return super().mapping(value)
         return super().mapping(value | hidden)
@@ -446,7 +511,12 @@ class _Summary(Visitor):
 
     def other(self, value: Any) -> str:
         named = _shown_fields(value)
-        return self._fields(value, named) if named else self.scalar(show(value))
+        if named:
+            return self._fields(value, named)
+        opened = open_beginning(value, self._left)
+        if opened is NOT_OPENED:
+            return self.scalar(show(value))
+        return str(self.visit(opened.by_name() if type(opened) is Table else opened))
 
     def _fields(self, value: Any, names: tuple[str, ...]) -> str:
         return self._pairs((name, getattr(value, name, None)) for name in names)

@@ -18,12 +18,15 @@ import json
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from enum import Enum
+from math import isfinite
 from operator import itemgetter
 from typing import Any, ClassVar
+
+from edictum.core.library_values import NOT_OPENED, NotReadableError, Table, open_value
 
 MAX_VALUE_DEPTH = 200
 MAX_INT_BITS = 14_000  # Python refuses to print more decimal digits
@@ -88,8 +91,8 @@ class Visitor(ABC):
     @abstractmethod
     def sequence(self, value: Any) -> Any: ...
 
-    def members(self, value: Any) -> Any:
-        return self.other(value)
+    @abstractmethod
+    def members(self, value: Any) -> Any: ...
 
     @abstractmethod
     def other(self, value: Any) -> Any: ...
@@ -112,14 +115,42 @@ def show(value: Any) -> str:
         return f"<{type(value).__name__} whose repr raises>"
 
 
+def get_field_names(value: Any) -> list[str] | None:
+    """Return the names of the fields of a dataclass or an attrs class, else None."""
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    declared = getattr(type(value), "__attrs_attrs__", None)
+    return None if declared is None else [field.name for field in declared]
+
+
 def held_fields(value: Any) -> Any:
-    """Return what an object holds: the fields of a dataclass or a pydantic model, else None."""
+    """Return what an object shows that it holds: the fields of a dataclass, an attrs class or a
+    pydantic model, else None.
+    """
     if isinstance(value, type):
         return None
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    names = get_field_names(value)
+    if names is not None:
+        return {name: getattr(value, name, None) for name in names}
     dump = getattr(value, "model_dump", None)
-    return dump() if callable(dump) else None
+    if not callable(dump):
+        return None
+    return dump(warnings=False) if is_pydantic(value) else dump()
+
+
+def is_pydantic(value: Any) -> bool:
+    return hasattr(type(value), "__pydantic_serializer__")
+
+
+_OWN_JSON = frozenset({str, bool, type(None)})
+
+
+def _are_json(items: Sequence[Any]) -> bool:
+    """Return whether a list is its own JSON: texts, or numbers that any reader knows."""
+    kinds = set(map(type, items))
+    if kinds == {int}:
+        return bool(max(items).bit_length() < 64 > min(items).bit_length())
+    return kinds <= _OWN_JSON or (kinds == {float} and isfinite(sum(items)))
 
 
 # --- JSON -----------------------------------------------------------------------------------------
@@ -152,6 +183,8 @@ class JsonVisitor(Visitor):
         return made
 
     def sequence(self, value: Any) -> Any:
+        if type(self).text is JsonVisitor.text and _are_json(value):
+            return list(value)
         return [*map(self.visit, value)]
 
     def members(self, value: Any) -> Any:
@@ -169,8 +202,20 @@ class JsonVisitor(Visitor):
             return self.text(value.isoformat())
         if isinstance(value, timedelta):
             return self.scalar(value.total_seconds())
-        held = held_fields(value)
-        return self.text(_print(value)) if held is None else self.visit(held)
+        opened = open_value(value)
+        if type(opened) is Table:
+            return self.table(opened)
+        held = self.read_fields(value) if opened is NOT_OPENED else opened
+        if held is None and opened is NOT_OPENED:
+            return self.text(_print(value))
+        return self.visit(held)
+
+    def table(self, table: Table) -> Any:
+        """Return a frame as its columns, so that the names of columns are keys."""
+        return self.mapping(table.by_name())
+
+    def read_fields(self, value: Any) -> Any:
+        return held_fields(value)
 
     def too_deep(self, value: Any) -> Any:
         return self.text(TOO_DEEP)
@@ -182,12 +227,58 @@ class JsonVisitor(Visitor):
         return self.text(show(value))
 
 
+class _WrittenJson(JsonVisitor):
+    """JSON for a reader: frames are CSV."""
+
+    __slots__ = ()
+
+    def table(self, table: Table) -> Any:
+        return self.text(table.to_text(self._cell))
+
+    def _cell(self, cell: Any) -> Any:
+        shown = self.visit(cell)
+        return json.dumps(shown) if isinstance(shown, (dict, list)) else shown
+
+
 def to_json(value: Any) -> Any:
     """Return the value as plain dicts, lists, texts and numbers; never raises.
 
-    NaN and infinities become text, bytes base64 unless they are text.
+    NaN and infinities become text, bytes base64 unless they are text, frames CSV.
     """
-    return JsonVisitor().visit(value)
+    return _WrittenJson().visit(value)
+
+
+class _SearchedJson(JsonVisitor):
+    """JSON in which nothing is left out that a value holds, even if it is not shown."""
+
+    __slots__ = ()
+
+    def scalar(self, value: Any) -> Any:
+        return value.decode(errors="replace") if type(value) is bytes else super().scalar(value)
+
+    def sequence(self, value: Any) -> Any:
+        names = getattr(value, "_fields", None)
+        if names is None or not isinstance(value, tuple):
+            return super().sequence(value)
+        return self.mapping(dict(zip(names, value, strict=True)))
+
+    def read_fields(self, value: Any) -> Any:
+        shown = held_fields(value)
+        if shown is None or not is_pydantic(value):
+            return shown
+        return [shown, {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}]
+
+    def unreadable(self, value: Any, error: Exception) -> Any:
+        if isinstance(error, NotReadableError):
+            raise error
+        return super().unreadable(value, error)
+
+
+def to_searched_json(value: Any) -> Any:
+    """Return all that a value holds, to search it: as ``to_json`` does, but frames are their
+    columns by name. Raises NotReadableError for a value that cannot be read whole.
+    """
+    return _SearchedJson().visit(value)
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
@@ -314,11 +405,16 @@ class _Canonical(Visitor):
         finally:
             self.parts = parts
 
-    def other(self, value: Any) -> None:
+    def other(self, value: Any) -> Any:
         kind = type(value)
         self.parts.append(f"o{kind.__module__}.{kind.__qualname__}:")
+        opened = open_value(value)
+        if type(opened) is Table:
+            opened = [opened.names, opened.columns]
+        if opened is not NOT_OPENED:
+            return self.visit(opened)
         held = value.value if isinstance(value, Enum) else held_fields(value)
-        self.visit(to_json(value) if held is None else held)
+        return self.visit(to_json(value) if held is None else held)
 
     def unreadable(self, value: Any, error: Exception) -> None:
         if isinstance(error, TooDeepError):
@@ -431,17 +527,44 @@ class Rebuilder(Visitor):
         return self.sequence(value)
 
 
+MANY = 64  # items that are searched at once
+_SEARCHED_TOGETHER = SCALARS - {bytes}
+
+
 class TextChanger(Rebuilder):
-    """Change every text inside a structure; plain containers keep their types."""
+    """Change every text inside a structure; plain containers keep their types.
 
-    __slots__ = ("change",)
+    ``may_change`` tells of several texts, joined by line ends, whether any of them may change.
+    """
 
-    def __init__(self, change: Callable[[str], str]) -> None:
+    __slots__ = ("change", "may_change")
+
+    def __init__(
+        self, change: Callable[[str], str], may_change: Callable[[str], bool] | None = None
+    ) -> None:
         super().__init__()
         self.change = change
+        self.may_change = may_change
 
     def scalar(self, value: Any) -> Any:
         return self.change(value) if type(value) is str else value
+
+    def sequence(self, value: Any) -> Any:
+        if self.may_change is None or type(value) is not list or len(value) <= MANY:
+            return super().sequence(value)
+        made: list[Any] = []
+        for start in range(0, len(value), MANY):
+            part = value[start : start + MANY]
+            made += part if self._stays(part) else map(self.visit, part)
+        return made
+
+    def _stays(self, items: list[Any]) -> bool:
+        """Return whether nothing in some items can change: one search for all their texts."""
+        assert self.may_change is not None
+        if not _SEARCHED_TOGETHER.issuperset(map(type, items)):
+            return False
+        texts = [item for item in items if type(item) is str]
+        return not texts or not self.may_change("\n".join(texts))
 
     def key(self, key: Any) -> Any:
         return self.visit(key)

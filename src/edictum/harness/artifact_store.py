@@ -300,7 +300,7 @@ def _to_readable_text(content: Any, redaction: RedactionPolicy) -> tuple[str, st
         value = value["result"]
     if isinstance(value, str):
         return redaction.redact_text(value), "text"
-    return json.dumps(redaction.redact_value(to_json(value)), indent=1, ensure_ascii=False), "json"
+    return json.dumps(to_json(redaction.redact_value(value)), indent=1, ensure_ascii=False), "json"
 
 
 def _make_ref(
