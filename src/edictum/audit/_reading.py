@@ -197,7 +197,9 @@ def _decompress(file: IO[bytes]) -> IO[bytes]:
         return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
     if start == ZSTD_MAGIC:
         zstd: Any = import_optional("zstandard", "zstd", f"{file.name} is compressed with zstd.")
-        content = zstd.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        content = zstd.ZstdDecompressor().stream_reader(
+            file, read_across_frames=True, closefd=False
+        )
         return io.BufferedReader(content, 1 << 20)
     return file
 

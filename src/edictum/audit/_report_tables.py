@@ -15,6 +15,10 @@ MAX_CELL_CHARS = 80
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
+class Share(float):
+    """A number from 0 to 1 that people read in percent."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportTable:
     """Rows of texts and numbers, with a title and, if needed, a note below."""
@@ -84,7 +88,7 @@ def _tabulate_tools(report: Report) -> ReportTable:
             tally.outcomes["failed"],
             tally.outcomes["timeout"],
             tally.outcomes["denied"],
-            format_share(tally.failure_rate),
+            None if tally.failure_rate is None else Share(tally.failure_rate),
             tally.find_percentile(50),
             tally.find_percentile(95),
         )
@@ -141,7 +145,8 @@ def _tabulate_tallies(title: str, name: str, table: BoundedTable[Tally]) -> Repo
         )
         for key, tally in table.sort()
     )
-    return ReportTable(title, columns, rows, _name_others(table))
+    is_known = any(table.rows)  # nothing can be told apart by the empty name alone
+    return ReportTable(title, columns, rows if is_known else (), _name_others(table))
 
 
 def _tabulate_problems(report: Report) -> ReportTable:
@@ -172,6 +177,8 @@ def format_cell(value: Any) -> str:
     """Return a cell for a person: numbers with separators, nothing that repaints a terminal."""
     if value is None:
         return "-"
+    if isinstance(value, Share):
+        return format_share(value)
     if isinstance(value, float):
         return f"{value:,.1f}".removesuffix(".0")
     return f"{value:,}" if isinstance(value, int) else escape_hidden(str(value))
