@@ -26,6 +26,7 @@ from edictum.errors import EdictumConfigError, EdictumError
 MAX_LINE_BYTES = 8 * 1024 * 1024  # an event of this library has at most some ten thousand
 MAX_EXAMPLES = 10
 PROGRESS_LINES = 5_000
+ZSTD_CHUNK_BYTES = 4_096  # of compressed data, which may become 30,000 times as much
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 # What rotation, logrotate and its dateext put behind the name of a file.
 _ROTATED = re.compile(r"(?P<mark>[.-])(?P<number>\d+)(\.gz|\.zst)?|\.gz|\.zst")
@@ -183,10 +184,6 @@ def _read_lines(file: IO[bytes], name: str, reading: Reading) -> Iterator[bytes 
             yield None
     except (EOFError, zlib.error, OSError) as exc:
         reading.note_problem("the file breaks off, or cannot be read", f"{name} ({exc})")
-    except Exception as exc:
-        if type(exc).__name__ != "ZstdError":  # of a package that may be absent
-            raise
-        reading.note_problem("the file breaks off, or cannot be read", f"{name} ({exc})")
 
 
 def _decompress(file: IO[bytes]) -> IO[bytes]:
@@ -194,14 +191,53 @@ def _decompress(file: IO[bytes]) -> IO[bytes]:
     start = file.read(4)
     file.seek(0)
     if start.startswith(GZIP_MAGIC):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]  # has what is used of it
     if start == ZSTD_MAGIC:
         zstd: Any = import_optional("zstandard", "zstd", f"{file.name} is compressed with zstd.")
-        content = zstd.ZstdDecompressor().stream_reader(
-            file, read_across_frames=True, closefd=False
-        )
-        return io.BufferedReader(content, 1 << 20)
+        return io.BufferedReader(_ZstdContent(file, zstd))
     return file
+
+
+class _ZstdContent(io.RawIOBase):
+    """What a file of zstd frames holds. A frame that breaks off raises, after what it had."""
+
+    def __init__(self, file: IO[bytes], zstd: Any) -> None:
+        self._file = file
+        self._decompressor = zstd.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
+        self._ready = memoryview(b"")
+        self._is_inside = False  # of a frame
+        self._error_type: type[Exception] = zstd.ZstdError
+        self._failure = ""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._file.read(ZSTD_CHUNK_BYTES)
+            if self._failure or (self._is_inside and not data):
+                raise EOFError(self._failure or "the file ended inside of a zstd frame")
+            if not data:
+                return 0
+            self._ready = memoryview(self._decompress_chunk(data))
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _decompress_chunk(self, data: bytes) -> bytes:
+        found = []
+        while data:
+            try:
+                found.append(self._frame.decompress(data))
+            except self._error_type as exc:  # said when what came before it has been read
+                self._failure = str(exc)
+                break
+            self._is_inside, data = not self._frame.eof, self._frame.unused_data
+            if self._frame.eof:
+                self._frame = self._decompressor.decompressobj()
+        return b"".join(found)
 
 
 def _unreadable(path: Path, why: str) -> EdictumError:
