@@ -103,7 +103,7 @@ def write_events(events: Iterable[EventData], file: IO[bytes], format: ExportFor
 
 def _write_csv(events: Iterable[EventData], file: IO[bytes]) -> int:
     row = io.StringIO()
-    writer = csv.writer(row, lineterminator="\n")
+    writer = csv.writer(row)
     writer.writerow(CSV_COLUMNS)
     count = 0
     for event in events:

@@ -254,7 +254,7 @@ def write_report_csv(report: Report) -> str:
 def write_csv(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as CSV. A text that a spreadsheet would take for a formula gets an apostrophe."""
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(map(disarm_formulas, rows))
+    csv.writer(file).writerows(map(disarm_formulas, rows))
     return file.getvalue()
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from io import BufferedReader
 from pathlib import Path
 
@@ -34,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Print the newest events; return 1 if one of the lines could not be read."""
-    log = LogTail(Path(options.file), read_filter(read_filter_options(options)))
-    for event in log.read_last(max(options.count, 0)):
-        _print_event(event, as_json=options.json)
-    if options.follow:
-        for event in log.follow():
+    wanted = read_filter(read_filter_options(options))
+    with closing(LogTail(Path(options.file), wanted)) as log:
+        for event in log.read_last(max(options.count, 0)):
             _print_event(event, as_json=options.json)
-    return tell_problems(log.reading)
+        for event in log.follow() if options.follow else ():
+            _print_event(event, as_json=options.json)
+        return tell_problems(log.reading)
 
 
 def _print_event(event: EventData, *, as_json: bool) -> None:
@@ -58,9 +59,13 @@ class LogTail:
         self._tests = wanted.list_tests()
         self._file: BufferedReader = path.open("rb")
         if self._file.peek(4).startswith(COMPRESSED):
+            self.close()
             hint = "Use edictum audit query."
             raise EdictumConfigError(f"tail cannot read {path}: it is compressed.", hint=hint)
         self.reading = Reading()
+
+    def close(self) -> None:
+        self._file.close()
 
     def read_last(self, count: int) -> list[EventData]:
         """Return the newest events that match; reads no more of the file than that takes."""
