@@ -136,7 +136,7 @@ def test_demo_page_opens_and_asks_for_nothing(browser: Browser, demo_log, tmp_pa
     assert browser.evaluate("document.querySelectorAll('svg rect').length") > 5
     shown = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert shown == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 21, 27)"}[scheme]
-    image = browser.take_screenshot(1120, 1560)
+    image = browser.take_screenshot(1120, 1600)
     assert image.startswith(b"\x89PNG")
     if scheme == "light" and (os.environ.get("EDICTUM_SCREENSHOT") or not SCREENSHOT.exists()):
         SCREENSHOT.write_bytes(image)

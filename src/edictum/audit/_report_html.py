@@ -26,6 +26,7 @@ from edictum.audit._report_tables import (
 
 MAX_PAGE_ROWS = 50
 MAX_BARS = 12
+DAY_MS = 86_400_000
 PLOT_WIDTH, PLOT_HEIGHT, AXIS = 960, 200, 46
 # Outcomes as the plots stack them: what went well below, what did not on top.
 SERIES = {
@@ -199,11 +200,12 @@ def _draw_grid(top: int) -> str:
 
 
 def _draw_times(buckets: Sequence[tuple[int, Any]], step: float, width_ms: int) -> str:
-    """Return up to six labels below the bars; the first one has the day."""
+    """Return up to six labels below the bars, with the day if there are several."""
     every = max(1, -(-len(buckets) // 6))
+    has_days = buckets[0][0] // DAY_MS != buckets[-1][0] // DAY_MS
     labels = "".join(
         f'<text x="{AXIS + index * step:.1f}" y="{PLOT_HEIGHT + 20}">'
-        f"{_format_start(start, width_ms, with_day=index == 0)}</text>"
+        f"{_format_start(start, width_ms, with_day=has_days)}</text>"
         for index, (start, _) in enumerate(buckets)
         if index % every == 0
     )
@@ -215,12 +217,12 @@ def _format_start(start: int, width_ms: int, *, with_day: bool) -> str:
         at = datetime.fromtimestamp(start / 1000, UTC)
     except (OverflowError, ValueError, OSError):  # the bucket begins before the year 1
         return ""
-    if width_ms >= 86_400_000:
+    if width_ms >= DAY_MS:
         return f"{at:%Y-%m-%d}"
     clock = f"{at:%H:%M}" if width_ms >= 60_000 else f"{at:%H:%M:%S}"
     if width_ms < 1_000:
         clock += f".{at.microsecond // 10_000:02}"
-    return f"{at:%Y-%m-%d} {clock}" if with_day else clock
+    return f"{at:%m-%d} {clock}" if with_day else clock
 
 
 def _round_up(number: int) -> int:
