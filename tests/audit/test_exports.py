@@ -25,6 +25,7 @@ def make_events(*texts: str) -> list[dict]:
 
 @given(st.lists(TEXT, max_size=5), st.sampled_from(["", ".gz", ".zst"]))
 def test_json_lines_come_back_as_they_were(tmp_path_factory, texts, suffix):
+    """Any text, plain and compressed."""
     path = tmp_path_factory.mktemp("out") / f"out.jsonl{suffix}"
     events = make_events(*texts)
     assert export(events, path) == len(events)
@@ -32,6 +33,7 @@ def test_json_lines_come_back_as_they_were(tmp_path_factory, texts, suffix):
 
 
 def test_json_lines_are_those_of_the_log(tmp_path):
+    """Byte for byte."""
     guard = Edictum()
     guard.run_sync("look", {"path": "ä"}, lambda path: "ok")
     export(guard.audit.query(), tmp_path / "out.jsonl")
@@ -40,6 +42,7 @@ def test_json_lines_are_those_of_the_log(tmp_path):
 
 
 def test_other_programs_read_the_compressed_files(tmp_path):
+    """gzip by its module, zstd by its program."""
     events = make_events("one", "two")
     export(events, tmp_path / "out.jsonl.gz")
     with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
@@ -55,6 +58,7 @@ def test_other_programs_read_the_compressed_files(tmp_path):
 
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=5))
 def test_csv_has_a_column_for_each_field(tmp_path_factory, texts):
+    """Any text, read back by the csv module."""
     path = tmp_path_factory.mktemp("out") / "out.csv"
     events = make_events(*texts)
     export(events, path, format="csv")
@@ -68,17 +72,20 @@ def test_csv_has_a_column_for_each_field(tmp_path_factory, texts):
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_spreadsheet_does_not_take_a_text_for_a_formula(tmp_path, text):
+    """What an agent wrote must not run in an office program."""
     export(make_events(text), tmp_path / "out.csv", format="csv")
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert next(csv.DictReader(file))["reason"] == f"'{text}"
 
 
 def test_csv_of_nothing_has_the_names_of_the_columns(tmp_path):
+    """So that a program that reads it finds them."""
     assert export([], tmp_path / "out.csv", format="csv") == 0
     assert (tmp_path / "out.csv").read_bytes().decode() == ",".join(CSV_COLUMNS) + "\r\n"
 
 
 def test_cloud_events_have_what_the_specification_asks_for(tmp_path):
+    """The required attributes, the event as data, and ids that differ."""
     guard = Edictum()
     guard.run_sync("look", {}, lambda: "ok")
     events = list(guard.audit.query())
@@ -103,10 +110,12 @@ def test_cloud_events_have_what_the_specification_asks_for(tmp_path):
 
 
 def test_event_of_no_tool_has_no_subject():
+    """An empty subject is not allowed."""
     assert "subject" not in make_cloud_event(AuditEvent().to_dict())
 
 
 def test_export_appears_when_it_is_complete(tmp_path):
+    """A failure leaves the file before it, and nothing beside it."""
     path = tmp_path / "out.jsonl"
     path.write_text("before")
 
@@ -124,6 +133,7 @@ def test_export_appears_when_it_is_complete(tmp_path):
 
 
 def test_export_that_cannot_be_written_is_an_error(tmp_path: Path):
+    """A folder that does not exist, a format that is unknown."""
     with pytest.raises(BackendError, match=r"The export .*out\.jsonl cannot be written"):
         export([], tmp_path / "nowhere" / "out.jsonl")
     with pytest.raises(EdictumInputError, match="'xml' is not a format of exports"):

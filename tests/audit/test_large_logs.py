@@ -70,6 +70,7 @@ def make_events(count: int) -> Iterator[dict[str, Any]]:
 @pytest.mark.soak
 @pytest.mark.slow
 def test_large_log_takes_bounded_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many sessions as calls; ten million of them in `make soak`."""
     pytest.importorskip("zstandard")
     count = effort(40_000, 10_000_000)
     log = tmp_path / "audit.jsonl.zst"  # as JSON it would be 10 GB

@@ -99,6 +99,7 @@ def guard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Edictum]:
 
 
 def test_guard_finds_its_events_in_memory_and_in_a_file(guard):
+    """The same question to either sink gives the same events."""
     assert len(list(guard.audit.query())) == len(guard.local_sink.events) == 9
     found = list(guard.audit.query(outcome="denied"))
     assert [event["call_id"] for event in found] == ["c2"]
@@ -127,10 +128,12 @@ def test_guard_finds_its_events_in_memory_and_in_a_file(guard):
     ],
 )
 def test_each_filter_finds_its_events(guard, wanted, count):
+    """Names, globs, lists, times and texts, alone and together."""
     assert len(list(guard.audit.query(**wanted))) == count
 
 
 def test_since_is_included_and_until_is_not(tmp_path):
+    """So that two reports of adjacent days count no event twice."""
     times = [START + timedelta(seconds=number) for number in range(5)]
     log = write_log(tmp_path / "a.jsonl", [make_event(timestamp=at) for at in times])
     found = query(log, since=times[1], until=times[3].isoformat())
@@ -138,6 +141,7 @@ def test_since_is_included_and_until_is_not(tmp_path):
 
 
 def test_events_of_a_clock_that_jumped_back_are_found(tmp_path):
+    """Reading does not stop at the first event that is too new."""
     times = [START + timedelta(hours=hour) for hour in (0, 5, 1, 2)]
     log = write_log(tmp_path / "a.jsonl", [make_event(timestamp=at) for at in times])
     assert len(list(query(log, since=times[2], until=times[1]))) == 2
@@ -154,11 +158,13 @@ def test_events_of_a_clock_that_jumped_back_are_found(tmp_path):
     ],
 )
 def test_value_that_no_event_can_have_is_an_error(wanted, said):
+    """A misspelt outcome must not look like an answer of nothing."""
     with pytest.raises(EdictumInputError, match=said):
         query(CollectingAuditSink(), **wanted)
 
 
 def test_unknown_filter_is_an_error():
+    """A misspelt filter must not let every event pass."""
     with pytest.raises(TypeError, match="unknown filter 'tols'"):
         query(CollectingAuditSink(), tols="look")  # type: ignore[call-arg]
 
@@ -187,6 +193,7 @@ def test_line_that_is_not_parsed_would_not_have_matched(tmp_path_factory, tools,
 
 
 def test_rotated_files_are_read_oldest_first(tmp_path):
+    """All events of a log that was rotated, in their order."""
     path = tmp_path / "audit.jsonl"
     guard = Edictum(audit_sink=FileAuditSink(path, max_bytes=3_000, keep=50))
     for number in range(12):
@@ -198,6 +205,7 @@ def test_rotated_files_are_read_oldest_first(tmp_path):
 
 
 def test_compressed_and_dated_files_are_read(tmp_path):
+    """What logrotate leaves is read; other files beside the log are not."""
     pytest.importorskip("zstandard")
     names = ["c0", "c1", "c2", "c3"]
     files = ["audit.jsonl-20260630.gz", "audit.jsonl-20260701", "audit.jsonl.1.zst", "audit.jsonl"]
@@ -209,6 +217,7 @@ def test_compressed_and_dated_files_are_read(tmp_path):
 
 
 def test_rotation_while_a_log_is_read_neither_hides_nor_repeats_events(tmp_path):
+    """The files are those that there were when reading began."""
     path = tmp_path / "audit.jsonl"
     for number, name in enumerate(("audit.jsonl.2", "audit.jsonl.1", "audit.jsonl")):
         write_log(tmp_path / name, [make_event(call_id=f"c{number}{part}") for part in "ab"])
@@ -222,6 +231,7 @@ def test_rotation_while_a_log_is_read_neither_hides_nor_repeats_events(tmp_path)
 
 
 def test_first_sink_that_keeps_events_is_asked(tmp_path):
+    """Even inside of a CompositeSink, and rather than the memory."""
     file = FileAuditSink(tmp_path / "a.jsonl")
     sinks = CompositeSink([StdoutAuditSink(stream=io.StringIO()), file])
     guard = Edictum(audit_sink=sinks, local_events=1)
@@ -231,6 +241,8 @@ def test_first_sink_that_keeps_events_is_asked(tmp_path):
 
 
 def test_reader_of_your_own_is_asked():
+    """The port is one method."""
+
     class Twice:
         def read_events(self, wanted, reading):
             yield make_event(tool_name="one")
@@ -241,9 +253,12 @@ def test_reader_of_your_own_is_asked():
 
 
 def test_source_that_keeps_nothing_is_an_error(tmp_path):
+    """A sink that only prints, and a path that does not exist."""
     with pytest.raises(EdictumConfigError, match="StdoutAuditSink keeps no events"):
         query(StdoutAuditSink())
-    with pytest.raises(EdictumConfigError, match=r"nothing\.jsonl cannot be read: there is no"):
+    with pytest.raises(
+        EdictumConfigError, match=r"nothing\.jsonl cannot be read: it does not exist"
+    ):
         list(query(tmp_path / "nothing.jsonl"))
 
 
@@ -269,6 +284,7 @@ GOOD = json.dumps(make_event(call_id="good")).encode()
     ],
 )
 def test_line_that_cannot_be_read_is_counted_and_the_next_one_is_read(tmp_path, line, problem):
+    """Each kind of damage is named, with its place."""
     log = tmp_path / "a.jsonl"
     log.write_bytes(b"\xef\xbb\xbf" + GOOD + b"\n\n" + line + b"\n" + GOOD + b"\n")
     events = query(log)
@@ -279,6 +295,7 @@ def test_line_that_cannot_be_read_is_counted_and_the_next_one_is_read(tmp_path, 
 
 
 def test_line_that_is_too_long_is_skipped_without_being_held(tmp_path, monkeypatch):
+    """Whatever its length is relative to the bound."""
     monkeypatch.setattr(reading_module, "MAX_LINE_BYTES", 4_000)
     log = tmp_path / "a.jsonl"
     for size in (3_999, 4_000, 4_001, 8_000, 8_001, 50_000):
@@ -290,6 +307,7 @@ def test_line_that_is_too_long_is_skipped_without_being_held(tmp_path, monkeypat
 
 
 def test_compressed_file_that_breaks_off_gives_what_it_has(tmp_path):
+    """The events before the break are read, and the break is said."""
     log = tmp_path / "a.jsonl.gz"
     lines = b"".join(os.urandom(200).hex().encode() + b"\n" for _ in range(500))
     log.write_bytes(gzip.compress(GOOD + b"\n" + lines)[:40_000])
@@ -300,6 +318,7 @@ def test_compressed_file_that_breaks_off_gives_what_it_has(tmp_path):
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-20], lambda data: data[:-40] + b"x" * 40])
 def test_broken_zstd_is_said(tmp_path, spoil):
+    """Cut off or overwritten, behind a frame that is whole."""
     pytest.importorskip("zstandard")
     log = tmp_path / "a.jsonl.zst"
     whole = tmp_path / "b.jsonl.zst"
@@ -312,6 +331,7 @@ def test_broken_zstd_is_said(tmp_path, spoil):
 
 
 def test_files_of_several_frames_are_read_whole(tmp_path):
+    """As concatenated and appended files are."""
     pytest.importorskip("zstandard")
     for suffix in (".gz", ".zst"):
         log = tmp_path / f"a.jsonl{suffix}"
@@ -327,6 +347,7 @@ def test_files_of_several_frames_are_read_whole(tmp_path):
 
 
 def test_report_of_a_guard(guard):
+    """Every figure for five calls that are known."""
     made = guard.audit.report()
     assert made.calls == 5
     assert made.outcomes == {"executed": 3, "artifact": 0, "failed": 1, "timeout": 0, "denied": 1}
@@ -343,6 +364,7 @@ def test_report_of_a_guard(guard):
 
 
 def test_limit_of_a_bundle_that_denied_has_fired():
+    """Limits are counted and not asked, but they are contracts."""
     guard = Edictum.from_yaml_string(BUNDLE)
     for _ in range(4):
         guard.dispatch_sync("look", {"path": "a"}, lambda path: "ok")
@@ -353,6 +375,7 @@ def test_limit_of_a_bundle_that_denied_has_fired():
 
 
 def test_limit_in_python_is_a_reason_and_not_a_contract():
+    """It has no id that a policy could list."""
     guard = Edictum(limits=OperationLimits(max_tool_calls=1))
     for _ in range(3):
         guard.dispatch_sync("look", {}, lambda: "ok")
@@ -362,6 +385,7 @@ def test_limit_in_python_is_a_reason_and_not_a_contract():
 
 
 def test_prompts_are_counted_per_consequential_call(tmp_path):
+    """Reads do not make the rate look better."""
     asked = make_event(action="call_approval_requested", outcome=None)
     calls = [make_event(side_effect=effect) for effect in ("write", "irreversible", "read", "pure")]
     refused = make_event(
@@ -375,6 +399,7 @@ def test_prompts_are_counted_per_consequential_call(tmp_path):
 
 
 def test_observed_objection_counts_as_fired_but_observed():
+    """A contract in observe mode is not one that never fired."""
     observing = BUNDLE.replace("mode: enforce", "mode: observe")
     guard = Edictum.from_yaml_string(observing)
     guard.dispatch_sync("refund", {"amount": 500}, lambda amount: "ok")
@@ -433,6 +458,7 @@ def test_report_agrees_with_a_plain_count(drawn):
 
 
 def test_timeline_has_the_calls_where_they_were():
+    """Wider buckets start where the calls of narrower ones were."""
     timeline = report_module.Timeline()
     for hour in (0, 1, 300):
         timeline.add(hour * 3_600_000, "executed")
@@ -442,6 +468,7 @@ def test_timeline_has_the_calls_where_they_were():
 
 
 def test_empty_log_has_a_report(tmp_path):
+    """Nothing is divided by zero."""
     made = report(write_log(tmp_path / "a.jsonl", []))
     assert (made.calls, made.first, made.prompts_per_100) == (0, None, None)
     assert "There are no events." in made.to_html()

@@ -76,6 +76,7 @@ def write_hostile_page() -> str:
 
 
 def test_page_has_the_figures_of_the_demo(demo_log):
+    """Each tool, the reasons, and a bar for each outcome."""
     made = report(demo_log)
     page = Page(made.to_html("The demo"))
     assert made.calls == 28
@@ -88,6 +89,7 @@ def test_page_has_the_figures_of_the_demo(demo_log):
 
 
 def test_page_names_nothing_outside_of_itself(demo_log):
+    """Only these tags, no address, and a policy that forbids requests."""
     text = report(demo_log).to_html()
     page = Page(text)
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "p"}
@@ -99,6 +101,7 @@ def test_page_names_nothing_outside_of_itself(demo_log):
 
 
 def test_texts_of_a_log_become_text():
+    """In every place where a text of the log is shown."""
     page = Page(write_hostile_page())
     assert "script" not in {tag for tag, _ in page.tags}
     assert "img" not in {tag for tag, _ in page.tags}
@@ -127,6 +130,7 @@ def browser():
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_demo_page_opens_and_asks_for_nothing(browser: Browser, demo_log, tmp_path, scheme):
+    """In Chromium, in both colour schemes; the picture in the docs is made here."""
     path = tmp_path / "report.html"
     path.write_text(report(demo_log).to_html("Audit of the demo"), encoding="utf-8")
     browser.open(path, width=1120, scheme=scheme)
@@ -144,6 +148,7 @@ def test_demo_page_opens_and_asks_for_nothing(browser: Browser, demo_log, tmp_pa
 
 @pytest.mark.slow
 def test_page_is_readable_on_a_narrow_screen(browser: Browser, demo_log, tmp_path):
+    """Nothing sticks out of a telephone."""
     path = tmp_path / "report.html"
     path.write_text(report(demo_log).to_html(), encoding="utf-8")
     browser.open(path, width=400, scheme="light")
@@ -152,6 +157,7 @@ def test_page_is_readable_on_a_narrow_screen(browser: Browser, demo_log, tmp_pat
 
 @pytest.mark.slow
 def test_hostile_texts_do_nothing_in_a_browser(browser: Browser, tmp_path):
+    """No script runs, and no address is asked."""
     path = tmp_path / "report.html"
     path.write_text(write_hostile_page(), encoding="utf-8")
     browser.open(path, width=1120, scheme="light")

@@ -370,7 +370,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "query": {
         "source": "the path of a log, a sink that keeps events, or a list of these",
-        "on_progress": "called every few thousand lines with a `Reading`",
+        "on_progress": "called every few thousand lines with a `LogReading`",
         "**wanted": "which events",
     },
     "report": {

@@ -5,7 +5,7 @@ from edictum._audit_event import AuditAction, AuditEvent
 from edictum.audit._export import export
 from edictum.audit._filters import EventFilter
 from edictum.audit._query import Events, query, report
-from edictum.audit._reading import EventReader, JsonLinesReader, Reading
+from edictum.audit._reading import EventReader, JsonLinesReader, LogReading
 from edictum.audit._report import Report
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink
@@ -26,7 +26,7 @@ __all__ = [
     "FileAuditSink",
     "JsonLinesReader",
     "MarkEvictedError",
-    "Reading",
+    "LogReading",
     "RedactionPolicy",
     "Report",
     "StdoutAuditSink",

@@ -68,7 +68,8 @@ def _create(path: Path) -> int:
 def compress(file: IO[bytes], suffix: str) -> IO[bytes]:
     """Return a file that compresses as the suffix says; closing it leaves the one below open."""
     if suffix == ".gz":
-        return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)  # type: ignore[return-value]  # has what is used
+        packed: Any = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
+        return packed  # type: ignore[no-any-return]  # a GzipFile has what is used of a file
     if suffix == ".zst":
         zstd: Any = import_optional("zstandard", "zstd", "A name in .zst asks for zstd.")
         writer: IO[bytes] = zstd.ZstdCompressor().stream_writer(file, closefd=False)

@@ -15,8 +15,8 @@ from edictum.core.durations import parse_duration
 from edictum.errors import EdictumInputError
 
 EventData: TypeAlias = dict[str, Any]  # one event, as ``AuditEvent.to_dict`` returns it
-Names: TypeAlias = str | Sequence[str] | None
-Moment: TypeAlias = datetime | str | None
+NameFilter: TypeAlias = str | Sequence[str] | None
+MomentFilter: TypeAlias = datetime | str | None
 
 OUTCOMES = ("executed", "artifact", "failed", "timeout", "denied")
 ACTIONS = tuple(action.value for action in AuditAction)
@@ -27,14 +27,14 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:@-]+")  # what JSON writes as it is, and what
 class FilterOptions(TypedDict, total=False):
     """The keywords of a question."""
 
-    since: Moment
-    until: Moment
-    session: Names
-    principal: Names
-    tool: Names
-    action: Names
-    contract: Names
-    outcome: Names
+    since: MomentFilter
+    until: MomentFilter
+    session: NameFilter
+    principal: NameFilter
+    tool: NameFilter
+    action: NameFilter
+    contract: NameFilter
+    outcome: NameFilter
     text: str | None
 
 
@@ -112,8 +112,8 @@ def read_filter(options: FilterOptions) -> EventFilter:
             given[name] = parse_moment(name, value, now)
         elif name != "text":
             given[name] = (value,) if isinstance(value, str) else tuple(value)
-    _check_known("action", given.get("action", ()), ACTIONS)
-    _check_known("outcome", given.get("outcome", ()), OUTCOMES)
+    _check_values("action", given.get("action", ()), ACTIONS)
+    _check_values("outcome", given.get("outcome", ()), OUTCOMES)
     return EventFilter(**given)
 
 
@@ -202,7 +202,7 @@ def _walk_texts(event: EventData) -> Iterator[str]:
             yield str(value)
 
 
-def _check_known(name: str, values: Iterable[str], known: Sequence[str]) -> None:
+def _check_values(name: str, values: Iterable[str], known: Sequence[str]) -> None:
     for value in values:
         if value not in known:
             raise EdictumInputError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 from edictum.audit._filters import EventData, EventFilter, FilterOptions, read_filter
-from edictum.audit._reading import EventReader, Reading, find_readers, list_sink_readers
+from edictum.audit._reading import EventReader, LogReading, find_readers, list_sink_readers
 from edictum.audit._report import Report, ReportBuilder
 from edictum.core.policy import Policy
 
@@ -18,7 +18,7 @@ class Events:
     """
 
     def __init__(
-        self, readers: Sequence[EventReader], wanted: EventFilter, reading: Reading
+        self, readers: Sequence[EventReader], wanted: EventFilter, reading: LogReading
     ) -> None:
         self._readers = readers
         self.wanted = wanted
@@ -32,7 +32,7 @@ class Events:
 def query(
     source: Any,
     *,
-    on_progress: Callable[[Reading], None] | None = None,
+    on_progress: Callable[[LogReading], None] | None = None,
     **wanted: Unpack[FilterOptions],
 ) -> Events:
     """Return the events of a source that match.
@@ -41,14 +41,14 @@ def query(
     left beside it are read first), a sink that keeps events, or a list of such. ``on_progress`` is
     called every few thousand lines.
     """
-    return Events(find_readers(source), read_filter(wanted), Reading(on_progress))
+    return Events(find_readers(source), read_filter(wanted), LogReading(on_progress))
 
 
 def report(
     source: Any,
     *,
     contracts: Iterable[str] = (),
-    on_progress: Callable[[Reading], None] | None = None,
+    on_progress: Callable[[LogReading], None] | None = None,
     **wanted: Unpack[FilterOptions],
 ) -> Report:
     """Return what the events of a source come to; those that match, as in ``query``.
@@ -76,7 +76,7 @@ class GuardAudit:
     def query(
         self,
         *,
-        on_progress: Callable[[Reading], None] | None = None,
+        on_progress: Callable[[LogReading], None] | None = None,
         **wanted: Unpack[FilterOptions],
     ) -> Events:
         """Return the events that match."""
@@ -85,7 +85,7 @@ class GuardAudit:
     def report(
         self,
         *,
-        on_progress: Callable[[Reading], None] | None = None,
+        on_progress: Callable[[LogReading], None] | None = None,
         **wanted: Unpack[FilterOptions],
     ) -> Report:
         """Return what the events that match come to, and which of the guard's contracts never

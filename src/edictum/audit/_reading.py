@@ -1,6 +1,6 @@
 """Read events back: the port of sinks that keep events, and JSON lines in files.
 
-Reading takes bounded memory, whatever the size of a file or of a line. What cannot be read is
+LogReading takes bounded memory, whatever the size of a file or of a line. What cannot be read is
 counted and said, and reading goes on with the next line.
 """
 
@@ -33,14 +33,14 @@ _ROTATED = re.compile(r"(?P<mark>[.-])(?P<number>\d+)(\.gz|\.zst)?|\.gz|\.zst")
 
 
 @dataclass(slots=True)
-class Reading:
+class LogReading:
     """How far reading has come, and what could not be read.
 
     ``problems`` counts lines, and files that break off, by what is wrong with them; ``examples``
     says where the first of them are.
     """
 
-    on_progress: Callable[[Reading], None] | None = None
+    on_progress: Callable[[LogReading], None] | None = None
     lines: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
@@ -61,7 +61,7 @@ class Reading:
 class EventReader(Protocol):
     """A sink, or anything else, that can return the events it keeps."""
 
-    def read_events(self, wanted: EventFilter, reading: Reading, /) -> Iterator[EventData]:
+    def read_events(self, wanted: EventFilter, reading: LogReading, /) -> Iterator[EventData]:
         """Yield the events that match, oldest first, as JSON data."""
         ...
 
@@ -83,7 +83,7 @@ class JsonLinesReader:
         self.paths = [Path(path) for path in paths]
         self.rotated = rotated
 
-    def read_events(self, wanted: EventFilter, reading: Reading) -> Iterator[EventData]:
+    def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
         """Yield the events that match. All files are opened first, so that a rotation meanwhile
         neither hides an event nor shows it twice.
         """
@@ -97,7 +97,7 @@ class JsonLinesReader:
     def _open_all(self, path: Path, stack: ExitStack) -> list[IO[bytes]]:
         """Open the files of a path, newest first; return them oldest first."""
         opened: dict[tuple[int, int], IO[bytes]] = {}
-        for name in [path, *(find_rotated(path) if self.rotated else ())]:
+        for name in [path, *(find_older_files(path) if self.rotated else ())]:
             try:
                 file = stack.enter_context(name.open("rb"))
             except FileNotFoundError:
@@ -107,11 +107,11 @@ class JsonLinesReader:
             found = os.fstat(file.fileno())
             opened.setdefault((found.st_dev, found.st_ino), file)
         if not opened:
-            raise _unreadable(path, "there is no such file")
+            raise _unreadable(path, "it does not exist")
         return list(opened.values())[::-1]
 
 
-def find_rotated(path: Path) -> list[Path]:
+def find_older_files(path: Path) -> list[Path]:
     """Return the older files of a log, newest first."""
     if not path.parent.is_dir():
         return []
@@ -141,7 +141,7 @@ def parse_line(line: bytes) -> EventData | str:
     return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
 
 
-def _read_file(file: IO[bytes], wanted: EventFilter, reading: Reading) -> Iterator[EventData]:
+def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
     """Yield the events of a file, without some that do not match."""
     needles, name, before = wanted.list_needles(), str(file.name), reading.bytes_read
     number = 0
@@ -172,7 +172,7 @@ def _is_unwanted(line: bytes, needles: list[tuple[bytes, ...]]) -> bool:
     return False
 
 
-def _read_lines(file: IO[bytes], name: str, reading: Reading) -> Iterator[bytes | None]:
+def _read_lines(file: IO[bytes], name: str, reading: LogReading) -> Iterator[bytes | None]:
     """Yield lines; None for one that is too long to be held, which is skipped."""
     try:
         while line := file.readline(MAX_LINE_BYTES):

@@ -17,13 +17,13 @@ from edictum.audit._filters import (
     name_principal,
     read_timestamp,
 )
-from edictum.audit._reading import Reading
+from edictum.audit._reading import LogReading
 from edictum.core.values import dumps
 from edictum.stats import Histogram
 
 MAX_ROWS = 10_000  # of a table while it is added up
 MAX_BUCKETS = 96  # of the time line
-MAX_REASON_CHARS = 300
+MAX_SHOWN_REASON_CHARS = 300
 # Of the time line, in milliseconds: each a multiple of the one before, up to 7, 28 and 364 days.
 BUCKET_WIDTHS_MS = (
     *(10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000),
@@ -31,8 +31,8 @@ BUCKET_WIDTHS_MS = (
 )
 DURATION_BOUNDS_MS = tuple(round(2 ** (power / 2), 1) for power in range(52))  # to 13 hours
 CONSEQUENTIAL = ("write", "irreversible")
-RAN = ("executed", "artifact", "failed", "timeout")
-FAILED = ("failed", "timeout")
+RAN_OUTCOMES = ("executed", "artifact", "failed", "timeout")
+FAILED_OUTCOMES = ("failed", "timeout")
 CONTRACT_SOURCES = (
     *("precondition", "session_contract", "sandbox"),
     *("yaml_precondition", "yaml_session", "yaml_sandbox"),
@@ -48,7 +48,7 @@ APPROVALS = {
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """Calls that were added up: how they ended, and how long their tools ran."""
 
     # not Counters: those cost several times as much to make, and there is a tally for each session
@@ -63,11 +63,11 @@ class Tally:
 
     @property
     def ran(self) -> int:
-        return sum(self.outcomes[name] for name in RAN)
+        return sum(self.outcomes[name] for name in RAN_OUTCOMES)
 
     @property
     def failed(self) -> int:
-        return sum(self.outcomes[name] for name in FAILED)
+        return sum(self.outcomes[name] for name in FAILED_OUTCOMES)
 
     @property
     def failure_rate(self) -> float | None:
@@ -76,13 +76,13 @@ class Tally:
 
     def add(self, outcome: str, duration_ms: int) -> None:
         self.outcomes[outcome] += 1
-        if outcome in RAN:
+        if outcome in RAN_OUTCOMES:
             self.total_ms += duration_ms
             if duration_ms > self.max_ms:
                 self.max_ms = duration_ms
             self.counts[bisect_right(DURATION_BOUNDS_MS, duration_ms)] += 1
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: CallTally) -> None:
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
         self.total_ms += other.total_ms
@@ -142,21 +142,21 @@ class ContractUse:
         self.observed += other.observed
 
 
-Row = TypeVar("Row", Tally, Denial, ContractUse)
+TableRow = TypeVar("TableRow", CallTally, Denial, ContractUse)
 
 
-class BoundedTable(Generic[Row]):
+class BoundedTable(Generic[TableRow]):
     """Rows by key. When there are too many, the half with the fewest calls is added up in
     ``others``: the sum of all rows is always exact, a row that comes back later starts anew.
     """
 
-    def __init__(self, make: type[Row]) -> None:
-        self._make: type[Row] = make
-        self.rows: dict[Any, Row] = {}
-        self.others: Row = make()
+    def __init__(self, make: type[TableRow]) -> None:
+        self._make: type[TableRow] = make
+        self.rows: dict[Any, TableRow] = {}
+        self.others: TableRow = make()
         self.dropped = 0
 
-    def __getitem__(self, key: Any) -> Row:
+    def __getitem__(self, key: Any) -> TableRow:
         row = self.rows.get(key)
         if row is None:
             if len(self.rows) >= MAX_ROWS:
@@ -171,14 +171,15 @@ class BoundedTable(Generic[Row]):
             self.others.merge(row)
             self.dropped += 1
 
-    def sum_up(self) -> Row:
+    def sum_up(self) -> TableRow:
         """Return the sum of all rows."""
         total = self._make()
-        for row in (*self.rows.values(), self.others):
+        for row in self.rows.values():
             total.merge(row)
+        total.merge(self.others)
         return total
 
-    def sort(self) -> list[tuple[Any, Row]]:
+    def sort(self) -> list[tuple[Any, TableRow]]:
         """Return keys and rows, those with the most calls first."""
         return sorted(self.rows.items(), key=lambda item: (-item[1].calls, item[0]))
 
@@ -226,21 +227,21 @@ class Report:
     """What the events of a log come to.
 
     ``calls`` are those whose end is in the log, by ``outcomes``; ``tools``, ``sessions`` and
-    ``principals`` have a ``Tally`` each. ``denials`` are by source and name of what decided.
+    ``principals`` have a ``CallTally`` each. ``denials`` are by source and name of what decided.
     ``never_fired`` are those of the given contracts that never objected. ``prompts_per_100`` is how
     often a person was asked in 100 consequential calls (write, irreversible), None without such.
     """
 
     wanted: EventFilter
-    reading: Reading
+    reading: LogReading
     events: int
     first: datetime | None
     last: datetime | None
     actions: dict[str, int]
-    total: Tally
-    tools: BoundedTable[Tally]
-    sessions: BoundedTable[Tally]
-    principals: BoundedTable[Tally]
+    total: CallTally
+    tools: BoundedTable[CallTally]
+    sessions: BoundedTable[CallTally]
+    principals: BoundedTable[CallTally]
     denials: BoundedTable[Denial]
     contracts: BoundedTable[ContractUse]
     never_fired: list[str]
@@ -322,7 +323,7 @@ class Report:
         return write_report_page(self, title)
 
 
-def _describe_tallies(name: str, table: BoundedTable[Tally]) -> list[dict[str, Any]]:
+def _describe_tallies(name: str, table: BoundedTable[CallTally]) -> list[dict[str, Any]]:
     rows = [{name: key, **row.describe()} for key, row in table.sort()]
     if table.dropped:
         rows.append({name: None, "others": table.dropped, **table.others.describe()})
@@ -337,9 +338,9 @@ class ReportBuilder:
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.actions: Counter[str] = Counter()
-        self.tools = BoundedTable(Tally)
-        self.sessions = BoundedTable(Tally)
-        self.principals = BoundedTable(Tally)
+        self.tools = BoundedTable(CallTally)
+        self.sessions = BoundedTable(CallTally)
+        self.principals = BoundedTable(CallTally)
         self.denials = BoundedTable(Denial)
         self.contracts = BoundedTable(ContractUse)
         self.policies: Counter[str] = Counter()
@@ -380,7 +381,7 @@ class ReportBuilder:
         said = APPROVALS.get(event["action"])
         denial = self.denials[f"approval {said}" if said else str(source or ""), str(name or "")]
         denial.count += 1
-        denial.reason = denial.reason or str(event.get("reason") or "")[:MAX_REASON_CHARS]
+        denial.reason = denial.reason or str(event.get("reason") or "")[:MAX_SHOWN_REASON_CHARS]
 
     def _add_contracts(self, event: EventData, outcome: str) -> None:
         for record in event.get("contracts_evaluated") or ():
@@ -397,7 +398,7 @@ class ReportBuilder:
             self.contracts[name].asked += 1
             self.contracts[name].fired += 1
 
-    def build(self, contracts: Iterable[str], wanted: EventFilter, reading: Reading) -> Report:
+    def build(self, contracts: Iterable[str], wanted: EventFilter, reading: LogReading) -> Report:
         """Return the report of what was added."""
         known = list(dict.fromkeys(contracts))
         rows = self.contracts.rows

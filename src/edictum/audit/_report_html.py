@@ -1,6 +1,6 @@
 """A report as one HTML page that needs nothing else.
 
-The plots are SVG, drawn here; there is no script, and the page forbids itself every request. All
+The plots are SVG, drawn here; it has no script, and the page forbids itself every request. All
 texts of the log are escaped.
 """
 
@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from edictum._version import __version__
-from edictum.audit._report import Report, Tally, format_time
+from edictum.audit._report import CallTally, Report, format_time
 from edictum.audit._report_tables import (
     ReportTable,
     count_successes,
@@ -235,7 +235,7 @@ def _round_up(number: int) -> int:
         magnitude *= 10
 
 
-def _draw_tools(tools: Sequence[tuple[str, Tally]]) -> str:
+def _draw_tools(tools: Sequence[tuple[str, CallTally]]) -> str:
     """Return one bar of stacked outcomes for each of the tools that were called most."""
     shown = tools[:MAX_BARS]
     if not shown:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edictum.audit._report import BoundedTable, Report, Tally, format_time
+from edictum.audit._report import BoundedTable, CallTally, Report, format_time
 
 MAX_CELL_CHARS = 80
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -61,7 +61,7 @@ def _tabulate_summary(report: Report) -> ReportTable:
         ("calls", f"{report.calls:,}"),
         *((name, f"{count:,}") for name, count in report.outcomes.items()),
         ("failure rate", format_share(total.failure_rate)),
-        ("share denied", _share_denied(report)),
+        ("share denied", _format_denials(report)),
         ("consequential calls", f"{report.consequential_calls:,}"),
         ("prompts per 100 of these", "-" if prompts is None else f"{prompts:.1f}"),
         *((f"approvals {name}", f"{count:,}") for name, count in report.approvals.items()),
@@ -71,7 +71,7 @@ def _tabulate_summary(report: Report) -> ReportTable:
     return ReportTable("Summary", ("what", "value"), tuple(rows))
 
 
-def _share_denied(report: Report) -> str:
+def _format_denials(report: Report) -> str:
     return format_share(report.total.outcomes["denied"] / report.calls if report.calls else None)
 
 
@@ -132,7 +132,7 @@ def _tabulate_slowest(report: Report) -> ReportTable:
     )
 
 
-def _tabulate_tallies(title: str, name: str, table: BoundedTable[Tally]) -> ReportTable:
+def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> ReportTable:
     columns = (name, "calls", "succeeded", "failed", "denied", "time of tools ms")
     rows = tuple(
         (
@@ -165,7 +165,7 @@ def _name_others(table: BoundedTable[Any]) -> str:
     )
 
 
-def count_successes(tally: Tally) -> int:
+def count_successes(tally: CallTally) -> int:
     return tally.outcomes["executed"] + tally.outcomes["artifact"]
 
 

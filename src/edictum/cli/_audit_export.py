@@ -8,7 +8,7 @@ from typing import get_args
 
 from edictum.audit import export, query
 from edictum.audit._export import ExportFormat
-from edictum.audit._reading import find_rotated
+from edictum.audit._reading import find_older_files
 from edictum.cli._audit_options import (
     ProgressBar,
     add_files,
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _check_target(files: list[str], target: str) -> None:
     """Raise if an export would replace a log that it reads."""
-    read = {other for file in map(Path, files) for other in (file, *find_rotated(file))}
+    read = {other for file in map(Path, files) for other in (file, *find_older_files(file))}
     if Path(target).resolve() in {path.resolve() for path in read}:
         raise EdictumConfigError(
             f"The export {target} would replace a log that it reads.", hint="Choose another name."

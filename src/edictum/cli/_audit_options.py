@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from edictum.audit import Reading
+from edictum.audit import LogReading
 from edictum.audit._filters import EventData, FilterOptions
 from edictum.audit._report_tables import ReportTable, find_numeric, format_cell, write_table
 
@@ -50,7 +50,7 @@ def read_filter_options(options: argparse.Namespace) -> FilterOptions:
     return filters
 
 
-def tell_problems(reading: Reading) -> int:
+def tell_problems(reading: LogReading) -> int:
     """Print what could not be read to stderr; return 1 if there was anything."""
     for what, count in reading.problems.items():
         print(f"edictum audit: {count:,} could not be read: {what}.", file=sys.stderr)
@@ -66,13 +66,13 @@ class ProgressBar:
         self._started = self._shown = time.monotonic()
         self._is_visible = sys.stderr.isatty()
 
-    def __call__(self, reading: Reading) -> None:
+    def __call__(self, reading: LogReading) -> None:
         now = time.monotonic()
         if self._is_visible and now - self._shown >= 0.1:
             self._shown = now
             print(f"\r{self._draw(reading, now)}", end="", file=sys.stderr, flush=True)
 
-    def _draw(self, reading: Reading, now: float) -> str:
+    def _draw(self, reading: LogReading, now: float) -> str:
         share = min(reading.bytes_read / reading.bytes_total, 1) if reading.bytes_total else 1
         bar = "#" * round(share * BAR_WIDTH)
         speed = reading.bytes_read / 1e6 / max(now - self._started, 0.001)

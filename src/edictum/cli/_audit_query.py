@@ -20,7 +20,7 @@ from edictum.cli._audit_options import (
     tell_problems,
 )
 
-TABLE_ROWS = 1_000  # a table is held in memory; JSON and CSV are not
+MAX_QUERY_ROWS = 1_000  # a table is held in memory; JSON and CSV are not
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="the events as JSON lines")
     formats.add_argument("--csv", action="store_true", help="the events as CSV")
-    what = f"at most so many events (a table has at most {TABLE_ROWS:,})"
+    what = f"at most so many events (a table has at most {MAX_QUERY_ROWS:,})"
     parser.add_argument("--limit", type=int, metavar="N", help=what)
 
 
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         write_events(limited, sys.stdout.buffer, "csv" if options.csv else "jsonl")
         progress.clear()
     else:
-        rows = tuple(make_row(event) for event in islice(limited, TABLE_ROWS))
+        rows = tuple(make_row(event) for event in islice(limited, MAX_QUERY_ROWS))
         is_cut = next(limited, None) is not None
         progress.clear()
-        note = f"These are the first {TABLE_ROWS:,}; see all with --json or --csv."
+        note = f"These are the first {MAX_QUERY_ROWS:,}; see all with --json or --csv."
         title = f"{len(rows):,} events"
         print_tables([ReportTable(title, COLUMNS, rows, note if is_cut else "")])
     return tell_problems(events.reading)

@@ -19,7 +19,7 @@ from edictum.cli._audit_options import (
 from edictum.guard import Edictum
 from edictum.sessions.memory import MemoryLedger
 
-TABLE_ROWS = 20
+MAX_REPORT_ROWS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     elif options.csv:
         print(made.to_csv(), end="")
     else:
-        print_tables(table.shorten(TABLE_ROWS) for table in list_tables(made))
+        print_tables(table.shorten(MAX_REPORT_ROWS) for table in list_tables(made))
     return tell_problems(made.reading)
 
 

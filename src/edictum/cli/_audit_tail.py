@@ -11,7 +11,7 @@ from contextlib import closing
 from io import BufferedReader
 from pathlib import Path
 
-from edictum.audit import Reading
+from edictum.audit import LogReading
 from edictum.audit._filters import EventData, EventFilter, read_filter
 from edictum.audit._reading import GZIP_MAGIC, MAX_LINE_BYTES, ZSTD_MAGIC, parse_line
 from edictum.audit._report_tables import format_cell
@@ -20,7 +20,7 @@ from edictum.core.values import dumps
 from edictum.errors import EdictumConfigError
 
 FIRST_WINDOW_BYTES = 256 * 1024
-POLL_S = 0.2
+TAIL_POLL_S = 0.2
 COMPRESSED = (GZIP_MAGIC, ZSTD_MAGIC)
 
 
@@ -62,7 +62,7 @@ class LogTail:
             self.close()
             hint = "Use edictum audit query."
             raise EdictumConfigError(f"tail cannot read {path}: it is compressed.", hint=hint)
-        self.reading = Reading()
+        self.reading = LogReading()
 
     def close(self) -> None:
         self._file.close()
@@ -71,7 +71,7 @@ class LogTail:
         """Return the newest events that match; reads no more of the file than that takes."""
         size, window = os.fstat(self._file.fileno()).st_size, FIRST_WINDOW_BYTES
         while True:
-            self.reading = Reading()
+            self.reading = LogReading()
             start = max(size - window, 0)
             self._file.seek(start)
             if start:
@@ -91,7 +91,7 @@ class LogTail:
                 self._file = self._path.open("rb")
             else:
                 self._start_again()
-                time.sleep(POLL_S)
+                time.sleep(TAIL_POLL_S)
 
     def _read_new(self) -> Iterator[EventData]:
         """Yield the events of all whole lines behind the position of the file."""
