@@ -155,6 +155,7 @@ def test_events_of_a_clock_that_jumped_back_are_found(tmp_path):
         ({"outcome": "nice"}, "'nice' is not an outcome of audit events"),
         ({"action": "deny"}, "'deny' is not an action of audit events"),
         ({"since": "yesterday"}, "since is 'yesterday', not a time"),
+        ({"until": "999999999d"}, "until is '999999999d', not a time"),
     ],
 )
 def test_value_that_no_event_can_have_is_an_error(wanted, said):

@@ -121,11 +121,9 @@ def parse_moment(name: str, value: datetime | str, now: datetime) -> datetime:
     """Return a moment: a datetime, ISO 8601, or a length of time before now such as "24h"."""
     if isinstance(value, str):
         ago = parse_duration(value)
-        if ago is not None:
-            return now - timedelta(seconds=ago)
         try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
+            value = datetime.fromisoformat(value) if ago is None else now - timedelta(seconds=ago)
+        except (ValueError, OverflowError):
             raise EdictumInputError(
                 f"{name} is {value!r}, not a time.",
                 hint='Use ISO 8601 ("2026-07-01T09:30") or a length of time before now ("24h").',
