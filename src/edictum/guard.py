@@ -76,6 +76,7 @@ from edictum._probes import (
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
 from edictum.audit._ports import PORTS
+from edictum.audit._query import GuardAudit
 from edictum.audit.composite import CompositeSink
 from edictum.audit.memory import DEFAULT_EVENTS, CollectingAuditSink
 from edictum.audit.sinks import AuditSink
@@ -801,6 +802,11 @@ class Edictum(OlderGuard):
     def local_sink(self) -> CollectingAuditSink:
         """The in-memory sink that every guard has."""
         return self._state.wiring.local_sink
+
+    @property
+    def audit(self) -> GuardAudit:
+        """What the guard's sinks keep, for questions: ``guard.audit.query(tool="refund")``."""
+        return GuardAudit((*self._state.wiring.sinks, self.local_sink), self._state.policy)
 
     @property
     def audit_sink(self) -> AuditSink:

@@ -420,6 +420,33 @@ MEANINGS: dict[str, dict[str, str]] = {
         "delete": "Forget it.",
         "increment": "Add to a number and give the sum, in one step.",
     },
+    "FilterOptions": {
+        "since": "events from then on: a datetime, ISO 8601, or a length of time before now",
+        "until": "events before then",
+        "session": "a session, or several; names may be globs, here and below",
+        "principal": "on behalf of this user, service or organization",
+        "tool": "of this tool",
+        "action": "of this action, such as `call_denied`",
+        "contract": "that this contract decided, or objected to",
+        "outcome": "that ended a call so: executed, artifact, failed, timeout, denied",
+        "text": "with this text in any value, in upper or lower case",
+    },
+    "query": {
+        "source": "the path of a log, a sink that keeps events, or a list of these",
+        "on_progress": "called every few thousand lines with a `LogReading`",
+        "**wanted": "which events",
+    },
+    "report": {
+        "source": "as in `query`",
+        "contracts": "ids of the contracts that were in force",
+        "on_progress": "as in `query`",
+        "**wanted": "which events",
+    },
+    "export": {
+        "events": "what `query` returns, or any events as dicts",
+        "path": "the file; `.gz` and `.zst` compress it",
+        "format": "how events are written",
+    },
     "CollectingAuditSink has": {
         "events": "All that are kept, oldest first.",
         "since_mark": "The events after a mark.",
@@ -431,6 +458,9 @@ MEANINGS: dict[str, dict[str, str]] = {
             "Write one event, now or awaited. What it raises before the tool has run refuses the"
             " call."
         ),
+    },
+    "Report has": {
+        "to_json": "The same as a text.",
     },
     "InMemoryApprovalBackend has": {
         "pending": "Requests that nobody has answered.",

@@ -2,6 +2,11 @@
 
 import edictum.redaction  # noqa: F401 # redaction searches with RE2 from then on
 from edictum._audit_event import AuditAction, AuditEvent
+from edictum.audit._export import export
+from edictum.audit._filters import EventFilter
+from edictum.audit._query import Events, query, report
+from edictum.audit._reading import EventReader, JsonLinesReader, LogReading
+from edictum.audit._report import Report
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
@@ -15,8 +20,17 @@ __all__ = [
     "AuditSink",
     "CollectingAuditSink",
     "CompositeSink",
+    "EventFilter",
+    "EventReader",
+    "Events",
     "FileAuditSink",
+    "JsonLinesReader",
     "MarkEvictedError",
+    "LogReading",
     "RedactionPolicy",
+    "Report",
     "StdoutAuditSink",
+    "export",
+    "query",
+    "report",
 ]

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from edictum._audit_event import AuditEvent
+from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._reading import JsonLinesReader, LogReading
 from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
@@ -92,6 +94,10 @@ class FileAuditSink:
                 self._open()
             except OSError as exc:
                 raise self._unwritable(exc) from exc
+
+    def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+        """Yield the events of the file, and before them those of the rotated files."""
+        return JsonLinesReader(self.path).read_events(wanted, reading)
 
     def check(self) -> None:
         """Raise if the file cannot be opened, or its disk has no room."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from edictum._audit_event import AuditAction, AuditEvent
+from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._reading import LogReading, filter_events
 from edictum.core.events import Closing, Entry, event_from_json
 from edictum.core.freeze import is_large
 from edictum.core.limits import Counters
@@ -135,6 +137,11 @@ class CollectingAuditSink:
 
     def filter(self, action: AuditAction | str) -> list[AuditEvent]:
         return [event for event in self.events if event.action == action]
+
+    def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+        """Yield the events that are kept and match, as data."""
+        events = (event.to_dict() for event in self.events)
+        return filter_events(events, wanted)
 
     def clear(self) -> None:
         with self._lock:

@@ -12,6 +12,10 @@ from edictum.errors import EdictumError
 
 # Command: module and summary. A module has add_arguments(parser) and run(options, rest) -> code.
 COMMANDS = {
+    "audit": (
+        "edictum.cli.audit",
+        "Ask an audit log what happened, and write it for other programs.",
+    ),
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",

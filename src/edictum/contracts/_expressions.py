@@ -52,7 +52,7 @@ from edictum.contracts._selectors import (
     parse_selector,
     resolver,
 )
-from edictum.contracts._shapes import WRONG, FieldReference, read_reference, reject, report
+from edictum.contracts._shapes import WRONG, FieldReference, note_shape, read_reference, reject
 from edictum.contracts._tree import Map, Scalar, Seq, Tree, describe_value, name_kind, to_plain
 from edictum.core.redaction import Detects
 
@@ -210,7 +210,7 @@ def read_shape(tree: Tree, problems: Problems) -> Any:
         hint = "Put several conditions in a list under 'all:' or 'any:'."
         if not tree.values:
             message, hint = "this condition is empty", _EXAMPLE
-        return report(tree, problems, message, hint)
+        return note_shape(tree, problems, message, hint)
     ((word, body),) = tree.values.items()
     if word == "not":
         item = read_shape(body, problems)
@@ -223,26 +223,26 @@ def read_shape(tree: Tree, problems: Problems) -> Any:
 def _read_group(word: str, body: Tree, problems: Problems) -> Any:
     if not isinstance(body, Seq):
         message = f"'{word}' needs a list of conditions, got {describe_value(body)}"
-        return report(body, problems, message, "Start each condition with '- '.")
+        return note_shape(body, problems, message, "Start each condition with '- '.")
     if not body.items:
         message = f"the list under '{word}' is empty"
-        return report(body, problems, message, "Add at least one condition.")
+        return note_shape(body, problems, message, "Add at least one condition.")
     items = tuple(read_shape(item, problems) for item in body.items)
     return WRONG if WRONG in items else RawGroup(word, items)
 
 
 def _read_leaf(key: Scalar, name: str, body: Tree, problems: Problems) -> Any:
     if not name:
-        return report(key, problems, "the selector is empty", "Write for example args.path.")
+        return note_shape(key, problems, "the selector is empty", "Write for example args.path.")
     if meant := _GROUP_SYNONYMS.get(name.lower()):
         message = f"'{name}' is not a word of conditions"
-        return report(key, problems, message, f"Did you mean '{meant}'?")
+        return note_shape(key, problems, message, f"Did you mean '{meant}'?")
     if not isinstance(body, Map) or len(body.values) != 1:
         return _report_operators(name, body, problems)
     ((operator, tree),) = body.values.items()
     place = body.keys[operator]
     if not operator:
-        return report(place, problems, "the operator is empty", "Write for example equals.")
+        return note_shape(place, problems, "the operator is empty", "Write for example equals.")
     value = _read_value(operator, tree, problems)
     return WRONG if value is WRONG else RawLeaf(key, name, operator, place, value, tree)
 
@@ -253,7 +253,7 @@ def _report_operators(name: str, body: Tree, problems: Problems) -> Any:
     if isinstance(body, Map):
         got = f"{len(body.values)} operators"
         hint = "Write one condition for each, in a list under 'all:'." if body.values else hint
-    return report(body, problems, f"'{name}' needs one operator, got {got}", hint)
+    return note_shape(body, problems, f"'{name}' needs one operator, got {got}", hint)
 
 
 def _read_value(operator: str, tree: Tree, problems: Problems) -> Any:
@@ -263,7 +263,7 @@ def _read_value(operator: str, tree: Tree, problems: Problems) -> Any:
         return read_reference(tree) or to_plain(tree)
     if known.take is None and read_reference(tree) is not None:
         message = f"'{operator}' takes what the bundle says, and not a field"
-        return report(tree, problems, message, "Compare fields with equals, in or contains.")
+        return note_shape(tree, problems, message, "Compare fields with equals, in or contains.")
     return known.value_shape.read(tree, problems)
 
 

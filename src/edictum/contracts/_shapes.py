@@ -35,10 +35,10 @@ class Shape(Protocol):
 
 def reject(tree: Tree, problems: Problems, wanted: str, hint: str = "") -> Any:
     """Report a value of the wrong kind."""
-    return report(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
+    return note_shape(tree, problems, f"expected {wanted}, got {describe_value(tree)}", hint)
 
 
-def report(tree: Tree, problems: Problems, message: str, hint: str) -> Any:
+def note_shape(tree: Tree, problems: Problems, message: str, hint: str) -> Any:
     """Report a problem that the JSON Schema sees too, and return WRONG."""
     problems.shape(tree, message, hint)
     return WRONG
@@ -59,13 +59,13 @@ class String:
         value = tree.value
         if not value:
             hint = "Write something, or remove the key."
-            return report(tree, problems, "this text is empty", hint)
+            return note_shape(tree, problems, "this text is empty", hint)
         if self.max_length is not None and len(value) > self.max_length:
             message = f"this text has {len(value)} characters"
-            return report(tree, problems, message, f"Use at most {self.max_length}.")
+            return note_shape(tree, problems, message, f"Use at most {self.max_length}.")
         if self.pattern is not None and not re.fullmatch(self.pattern, value):
             message = f"'{value:.60}' is not allowed here"
-            return report(tree, problems, message, f"Use {self.rule}.")
+            return note_shape(tree, problems, message, f"Use {self.rule}.")
         return value
 
     def _remedy(self, tree: Tree) -> str:
@@ -102,11 +102,11 @@ class Choice:
             return reject(tree, problems, "a word", known)
         if value in self.others:
             message = f"'{value}' belongs to the other vocabulary"
-            return report(tree, problems, message, f"Here write '{self.others[value]}'.")
+            return note_shape(tree, problems, message, f"Here write '{self.others[value]}'.")
         message = f"'{value:.60}' is not one of the known words"
         meant = self.synonyms.get(value)
         guess = f"Did you mean '{meant}'? " if meant else suggest(value, self.words)
-        return report(tree, problems, message, guess + known)
+        return note_shape(tree, problems, message, guess + known)
 
     def schema(self) -> dict[str, Any]:
         return {"enum": list(self.words)}
@@ -142,12 +142,12 @@ class Number:
             return reject(tree, problems, f"a {self._kind}", self._remedy(tree))
         message = f"{value} is too small"
         if self.at_least is not None and value < self.at_least:
-            return report(tree, problems, message, f"Use {self.at_least:g} or more.")
+            return note_shape(tree, problems, message, f"Use {self.at_least:g} or more.")
         if self.above is not None and value <= self.above:
-            return report(tree, problems, message, f"Use more than {self.above:g}.")
+            return note_shape(tree, problems, message, f"Use more than {self.above:g}.")
         if self.at_most is not None and value > self.at_most:
             hint = f"Use at most {self.at_most:,.0f}."
-            return report(tree, problems, "this number is too large", hint)
+            return note_shape(tree, problems, "this number is too large", hint)
         return value
 
     @property
@@ -224,7 +224,7 @@ class ListOf:
             return reject(tree, problems, "a list", "Write it as [first, second].")
         if not tree.items and not self.may_be_empty:
             hint = "Add at least one item, or remove the key."
-            return report(tree, problems, "this list is empty", hint)
+            return note_shape(tree, problems, "this list is empty", hint)
         values = tuple(self.item.read(item, problems) for item in tree.items)
         return WRONG if WRONG in values else values
 
@@ -318,7 +318,7 @@ class MapOf:
             return reject(tree, problems, "a mapping", "Write it as name: value.")
         if not tree.values and not self.may_be_empty:
             hint = "Add at least one entry, or remove the key."
-            return report(tree, problems, "this mapping is empty", hint)
+            return note_shape(tree, problems, "this mapping is empty", hint)
         values = {}
         for name, item in tree.values.items():
             if not name:
@@ -548,7 +548,7 @@ class Variant:
         chosen = tree.values.get(self.by)
         if chosen is None:
             hint = f"Add '{self.by}:' with one of: {join_words(self.records)}."
-            return report(tree, problems, f"the key '{self.by}' is missing", hint)
+            return note_shape(tree, problems, f"the key '{self.by}' is missing", hint)
         names = {name: name for name in self.records}
         word = Choice(names, synonyms=self.synonyms).read(chosen, problems)
         return WRONG if word is WRONG else self.records[word].read(tree, problems)

@@ -1,0 +1,273 @@
+"""Read events back: the port of sinks that keep events, and JSON lines in files.
+
+LogReading takes bounded memory, whatever the size of a file or of a line. What cannot be read is
+counted and said, and reading goes on with the next line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
+
+from edictum._optional import import_optional
+from edictum.audit._filters import EventData, EventFilter, read_timestamp
+from edictum.errors import EdictumConfigError, EdictumError
+
+MAX_LINE_BYTES = 8 * 1024 * 1024  # an event of this library has at most some ten thousand
+MAX_EXAMPLES = 10
+PROGRESS_LINES = 5_000
+ZSTD_CHUNK_BYTES = 4_096  # of compressed data, which may become 30,000 times as much
+GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+# What rotation, logrotate and its dateext put behind the name of a file.
+_ROTATED = re.compile(r"(?P<mark>[.-])(?P<number>\d+)(\.gz|\.zst)?|\.gz|\.zst")
+
+
+@dataclass(slots=True)
+class LogReading:
+    """How far reading has come, and what could not be read.
+
+    ``problems`` counts lines, and files that break off, by what is wrong with them; ``examples``
+    says where the first of them are.
+    """
+
+    on_progress: Callable[[LogReading], None] | None = None
+    lines: int = 0
+    bytes_read: int = 0
+    bytes_total: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def note_problem(self, what: str, where: str) -> None:
+        self.problems[what] += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(f"{where}: {what}")
+
+    def note_progress(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress(self)
+
+
+@runtime_checkable
+class EventReader(Protocol):
+    """A sink, or anything else, that can return the events it keeps."""
+
+    def read_events(self, wanted: EventFilter, reading: LogReading, /) -> Iterator[EventData]:
+        """Yield the events that match, oldest first, as JSON data."""
+        ...
+
+
+def filter_events(events: Iterator[EventData], wanted: EventFilter) -> Iterator[EventData]:
+    """Yield the events that match."""
+    tests = wanted.list_tests()
+    return (event for event in events if all(test(event) for test in tests))
+
+
+class JsonLinesReader:
+    """Reads files of JSON lines, one after the other: plain, gzip or zstd (extra ``zstd``).
+
+    With ``rotated`` the older files of each path are read before it: ``audit.jsonl.2.gz``,
+    ``audit.jsonl.1``, ``audit.jsonl``.
+    """
+
+    def __init__(self, *paths: str | os.PathLike[str], rotated: bool = True) -> None:
+        self.paths = [Path(path) for path in paths]
+        self.rotated = rotated
+
+    def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+        """Yield the events that match. All files are opened first, so that a rotation meanwhile
+        neither hides an event nor shows it twice.
+        """
+        with ExitStack() as stack:
+            files = [file for path in self.paths for file in self._open_all(path, stack)]
+            reading.bytes_total += sum(os.fstat(file.fileno()).st_size for file in files)
+            for file in files:
+                yield from filter_events(_read_file(file, wanted, reading), wanted)
+        reading.note_progress()
+
+    def _open_all(self, path: Path, stack: ExitStack) -> list[IO[bytes]]:
+        """Open the files of a path, newest first; return them oldest first."""
+        opened: dict[tuple[int, int], IO[bytes]] = {}
+        for name in [path, *(find_older_files(path) if self.rotated else ())]:
+            try:
+                file = stack.enter_context(name.open("rb"))
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                raise _unreadable(name, str(exc)) from exc
+            found = os.fstat(file.fileno())
+            opened.setdefault((found.st_dev, found.st_ino), file)
+        if not opened:
+            raise _unreadable(path, "it does not exist")
+        return list(opened.values())[::-1]
+
+
+def find_older_files(path: Path) -> list[Path]:
+    """Return the older files of a log, newest first."""
+    if not path.parent.is_dir():
+        return []
+    found: list[tuple[int, Path]] = []
+    for other in path.parent.iterdir():
+        match = _ROTATED.fullmatch(other.name.removeprefix(path.name))
+        if match and other.name.startswith(path.name) and other.is_file():
+            number = int(match["number"] or 0)
+            found.append((-number if match["mark"] == "-" else number, other))  # dates grow
+    return [other for _, other in sorted(found)]
+
+
+def parse_line(line: bytes) -> EventData | str:
+    """Return the event of a line, or what is wrong with the line."""
+    try:
+        event = json.loads(line.decode())
+        read_timestamp(event)
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    except (ValueError, RecursionError) as exc:
+        is_json = not isinstance(exc, json.JSONDecodeError | RecursionError)
+        return "not an event" if is_json else "torn, or not JSON"
+    except (TypeError, KeyError):
+        return "not an event"
+    if not isinstance(event.get("action"), str):
+        return "not an event"
+    return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
+
+
+def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+    """Yield the events of a file, without some that do not match."""
+    needles, name, before = wanted.list_needles(), str(file.name), reading.bytes_read
+    number = 0
+    for line in _read_lines(_decompress(file), name, reading):
+        number += 1
+        if number % PROGRESS_LINES == 0:
+            reading.bytes_read = before + file.tell()
+            reading.note_progress()
+        if line is None:
+            reading.note_problem("longer than 8 MiB", f"{name}:{number}")
+            continue
+        if line.isspace() or _is_unwanted(line, needles):
+            continue
+        event = parse_line(line.removeprefix(BOM) if number == 1 else line)
+        if isinstance(event, str):
+            reading.note_problem(event, f"{name}:{number}")
+        else:
+            yield event
+    reading.lines += number
+    reading.bytes_read = before + os.fstat(file.fileno()).st_size
+
+
+def _is_unwanted(line: bytes, needles: list[tuple[bytes, ...]]) -> bool:
+    """Return whether a line is whole, and has no event that is asked for."""
+    for names in needles:
+        if not any(name in line for name in names):
+            return line.endswith(b"}\n")
+    return False
+
+
+def _read_lines(file: IO[bytes], name: str, reading: LogReading) -> Iterator[bytes | None]:
+    """Yield lines; None for one that is too long to be held, which is skipped."""
+    try:
+        while line := file.readline(MAX_LINE_BYTES):
+            if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+                yield line
+                continue
+            while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            yield None
+    except (EOFError, zlib.error, OSError) as exc:
+        reading.note_problem("the file breaks off, or cannot be read", f"{name} ({exc})")
+
+
+def _decompress(file: IO[bytes]) -> IO[bytes]:
+    """Return the content of a file, whatever its name says about it."""
+    start = file.read(4)
+    file.seek(0)
+    if start.startswith(GZIP_MAGIC):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]  # has what is used of it
+    if start == ZSTD_MAGIC:
+        zstd: Any = import_optional("zstandard", "zstd", f"{file.name} is compressed with zstd.")
+        return io.BufferedReader(_ZstdContent(file, zstd))
+    return file
+
+
+class _ZstdContent(io.RawIOBase):
+    """What a file of zstd frames holds. A frame that breaks off raises, after what it had."""
+
+    def __init__(self, file: IO[bytes], zstd: Any) -> None:
+        self._file = file
+        self._decompressor = zstd.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
+        self._ready = memoryview(b"")
+        self._is_inside = False  # of a frame
+        self._error_type: type[Exception] = zstd.ZstdError
+        self._failure = ""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._file.read(ZSTD_CHUNK_BYTES)
+            if self._failure or (self._is_inside and not data):
+                raise EOFError(self._failure or "the file ended inside of a zstd frame")
+            if not data:
+                return 0
+            self._ready = memoryview(self._decompress_chunk(data))
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _decompress_chunk(self, data: bytes) -> bytes:
+        found = []
+        while data:
+            try:
+                found.append(self._frame.decompress(data))
+            except self._error_type as exc:  # said when what came before it has been read
+                self._failure = str(exc)
+                break
+            self._is_inside, data = not self._frame.eof, self._frame.unused_data
+            if self._frame.eof:
+                self._frame = self._decompressor.decompressobj()
+        return b"".join(found)
+
+
+def _unreadable(path: Path, why: str) -> EdictumError:
+    return EdictumConfigError(
+        f"The audit file {path} cannot be read: {why}.", hint="Check the path and its rights."
+    )
+
+
+def find_reader(source: Any) -> EventReader:
+    """Return the reader of a path, or of a sink that keeps events."""
+    if isinstance(source, str | os.PathLike):
+        return JsonLinesReader(source)
+    for reader in list_sink_readers(source):
+        return reader
+    raise EdictumConfigError(
+        f"{type(source).__name__} keeps no events that could be read back.",
+        hint="Pass the path of a file of JSON lines, or a sink with read_events().",
+    )
+
+
+def list_sink_readers(sink: Any) -> Iterator[EventReader]:
+    """Yield what can be read of a sink: itself, or the sinks that it gives events to."""
+    if isinstance(sink, EventReader):
+        yield sink
+    else:
+        for inner in getattr(sink, "sinks", ()):
+            yield from list_sink_readers(inner)
+
+
+def find_readers(source: Any) -> list[EventReader]:
+    """Return the readers of one source or several."""
+    is_several = isinstance(source, Sequence) and not isinstance(source, str)
+    return [find_reader(one) for one in (source if is_several else (source,))]

@@ -1,0 +1,122 @@
+"""``edictum audit tail FILE``: the newest events, and those that come."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from io import BufferedReader
+from pathlib import Path
+
+from edictum.audit import LogReading
+from edictum.audit._filters import EventData, EventFilter, read_filter
+from edictum.audit._reading import GZIP_MAGIC, MAX_LINE_BYTES, ZSTD_MAGIC, parse_line
+from edictum.audit._report_tables import format_cell
+from edictum.cli._audit_options import add_filters, make_row, read_filter_options, tell_problems
+from edictum.core.values import dumps
+from edictum.errors import EdictumConfigError
+
+FIRST_WINDOW_BYTES = 256 * 1024
+TAIL_POLL_S = 0.2
+COMPRESSED = (GZIP_MAGIC, ZSTD_MAGIC)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="JSON lines that a FileAuditSink writes")
+    parser.add_argument("-n", type=int, default=10, metavar="N", dest="count", help="so many")
+    follow = "go on with events that come, over rotations too, until Ctrl-C"
+    parser.add_argument("-f", "--follow", action="store_true", help=follow)
+    parser.add_argument("--json", action="store_true", help="the events as JSON lines")
+    add_filters(parser)
+
+
+def run(options: argparse.Namespace, rest: list[str]) -> int:
+    """Print the newest events; return 1 if one of the lines could not be read."""
+    wanted = read_filter(read_filter_options(options))
+    with closing(LogTail(Path(options.file), wanted)) as log:
+        for event in log.read_last(max(options.count, 0)):
+            _print_event(event, as_json=options.json)
+        for event in log.follow() if options.follow else ():
+            _print_event(event, as_json=options.json)
+        return tell_problems(log.reading)
+
+
+def _print_event(event: EventData, *, as_json: bool) -> None:
+    cells = map(format_cell, filter(None, make_row(event)))
+    print(dumps(event) if as_json else "  ".join(cells), flush=True)
+
+
+class LogTail:
+    """Reads a plain file from its end, and what is appended to it or to the file that replaces
+    it.
+    """
+
+    def __init__(self, path: Path, wanted: EventFilter) -> None:
+        self._path = path
+        self._tests = wanted.list_tests()
+        self._file: BufferedReader = path.open("rb")
+        if self._file.peek(4).startswith(COMPRESSED):
+            self.close()
+            hint = "Use edictum audit query."
+            raise EdictumConfigError(f"tail cannot read {path}: it is compressed.", hint=hint)
+        self.reading = LogReading()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read_last(self, count: int) -> list[EventData]:
+        """Return the newest events that match; reads no more of the file than that takes."""
+        size, window = os.fstat(self._file.fileno()).st_size, FIRST_WINDOW_BYTES
+        while True:
+            self.reading = LogReading()
+            start = max(size - window, 0)
+            self._file.seek(start)
+            if start:
+                self._file.readline()  # the line that the window begins in
+            found = deque(self._read_new(), maxlen=count)
+            if len(found) == count or not start:
+                return list(found)
+            window *= 4
+
+    def follow(self) -> Iterator[EventData]:
+        """Yield events as they are appended."""
+        while True:
+            yield from self._read_new()
+            if self._is_replaced():
+                yield from self._read_new()  # what was written before the file was moved
+                self._file.close()
+                self._file = self._path.open("rb")
+            else:
+                self._start_again()
+                time.sleep(TAIL_POLL_S)
+
+    def _read_new(self) -> Iterator[EventData]:
+        """Yield the events of all whole lines behind the position of the file."""
+        while line := self._file.readline(MAX_LINE_BYTES):
+            if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
+                self._file.seek(-len(line), os.SEEK_CUR)  # it is being written
+                return
+            if line.isspace():
+                continue
+            event = parse_line(line)
+            if isinstance(event, str):
+                self.reading.note_problem(event, str(self._path))
+            elif all(test(event) for test in self._tests):
+                yield event
+
+    def _is_replaced(self) -> bool:
+        """Return whether the path names another file now."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(self._file.fileno())
+        return (found.st_dev, found.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def _start_again(self) -> None:
+        """Go back to the start of a file that was truncated."""
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+            self._file.seek(0)

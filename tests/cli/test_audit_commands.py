@@ -1,0 +1,298 @@
+"""``edictum audit`` as people type it: tables, JSON, CSV, pages, exports, and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from edictum import Edictum, FileAuditSink
+from edictum.cli.main import main
+
+BUNDLE = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: example}
+defaults: {mode: enforce}
+session: {store: "redis://nowhere.invalid:1/0"}
+contracts:
+  - id: small-refunds
+    type: pre
+    tool: refund
+    when: {args.amount: {gt: 100}}
+    then: {effect: deny, message: "{args.amount} is too much."}
+  - id: never-needed
+    type: pre
+    tool: remove
+    when: {args.path: {contains: ".env"}}
+    then: {effect: deny, message: "Not this file."}
+"""
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(BUNDLE)
+    return path
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Three refunds, one of them too large."""
+    path = tmp_path / "audit.jsonl"
+    rules = BUNDLE.replace('session: {store: "redis://nowhere.invalid:1/0"}\n', "")
+    guard = Edictum.from_yaml_string(rules, audit_sink=FileAuditSink(path))
+    for number, amount in enumerate((10, 500, 20)):
+        guard.dispatch_sync(
+            "refund", {"amount": amount}, lambda amount: "ok", session_id=f"s{number}"
+        )
+    asyncio.run(guard.close())
+    return path
+
+
+def audit(*arguments: object) -> int:
+    return main(["audit", *map(str, arguments)])
+
+
+def test_query_prints_a_table(log, capsys):
+    assert audit("query", log, "--outcome", "denied") == 0
+    printed = capsys.readouterr().out
+    assert "1 events" in printed
+    assert re.search(r"s1 +refund +call_denied +denied +small-refunds +500 is too much\.", printed)
+
+
+def test_query_prints_json_lines(log, capfdbinary):
+    assert audit("query", log, "--json", "--action", "call_executed") == 0
+    events = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [event["session_id"] for event in events] == ["s0", "s2"]
+
+
+def test_query_prints_csv_up_to_a_limit(log, capfdbinary):
+    assert audit("query", log, "--csv", "--limit", 2) == 0
+    rows = list(csv.DictReader(io.StringIO(capfdbinary.readouterr().out.decode(), newline="")))
+    assert [row["action"] for row in rows] == ["call_allowed", "call_executed"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        (["--session", "s0", "--session", "s1"], 3),
+        (["--contract", "small-*"], 1),
+        (["--text", "TOO MUCH"], 1),
+        (["--since", "1h", "--tool", "refund"], 5),
+        (["--until", "2020-01-01"], 0),
+        (["--principal", "ada"], 0),
+    ],
+)
+def test_filters_of_the_command_line(log, capfdbinary, filters, count):
+    assert audit("query", log, "--json", *filters) == 0
+    assert len(capfdbinary.readouterr().out.splitlines()) == count
+
+
+def test_report_prints_tables(log, bundle, capsys):
+    assert audit("report", log, "--bundle", bundle) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"refund +3 +2 +0 +0 +1 +0\.0 %", printed)
+    assert re.search(r"yaml_precondition +small-refunds +1 +500 is too much\.", printed)
+    assert re.search(r"never-needed +0 +0 +0 +never asked", printed)
+
+
+def test_report_prints_json_and_csv(log, bundle, capsys):
+    assert audit("report", log, "--json", "--bundle", bundle) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["total"]["calls"] == 3
+    assert figures["never_fired"] == ["never-needed"]
+    assert audit("report", log, "--csv") == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert ["Tools", "1", "calls", "3"] in rows
+
+
+def test_report_writes_a_page(log, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    assert audit("report", log, "--html", page, "--title", "Yesterday") == 0
+    assert "<title>Yesterday</title>" in page.read_text()
+    assert str(page) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.csv", "out.csv.gz"])
+def test_export_writes_a_file(log, tmp_path, capsys, name):
+    assert audit("export", log, "--to", tmp_path / name, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"events": 5, "unreadable": 0}
+    assert (tmp_path / name).exists()
+
+
+def test_export_does_not_replace_the_log_that_it_reads(log, capsys):
+    before = log.read_bytes()
+    assert audit("export", log, "--to", log) == 2
+    assert "would replace a log that it reads" in capsys.readouterr().err
+    assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command", [["query", "--json"], ["query"], ["report"], ["tail"], ["export", "--to", "out"]]
+)
+def test_line_that_cannot_be_read_makes_the_exit_code_1(log, capfd, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log.write_bytes(b"{torn\n" + log.read_bytes())
+    assert audit(command[0], log, *command[1:]) == 1
+    assert "1 could not be read: torn, or not JSON" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["query", "nothing.jsonl"], "nothing.jsonl cannot be read"),
+        (["tail", "nothing.jsonl"], "No such file"),
+        (["query", "{log}", "--outcome", "nice"], "'nice' is not an outcome"),
+        (["report", "{log}", "--bundle", "nothing.yaml"], "nothing.yaml"),
+        (["query", "{log}", "--", "more"], "'more' stands after --"),
+    ],
+)
+def test_bad_command_line_makes_the_exit_code_2(log, capsys, arguments, said):
+    assert audit(*(argument.format(log=log) for argument in arguments)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_terminal_is_not_repainted_by_what_is_in_a_log(log, capsys):
+    event = json.loads(log.read_text().splitlines()[0])
+    event["tool_name"] = "look\x1b[2J\nfake line"
+    log.write_text(json.dumps(event) + "\n")
+    for command in ("query", "tail", "report"):
+        assert audit(command, log) == 0
+        printed = capsys.readouterr().out
+        assert "\x1b" not in printed
+        assert "\nfake line" not in printed
+        assert r"look\x1b[2J" in printed or command == "report"
+
+
+def test_output_that_is_cut_off_is_not_an_error(log):
+    files = f"{log} " * 200
+    command = f"{sys.executable} -m edictum audit query {files} --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+
+
+def run_in_terminal(*arguments: object) -> str:
+    """Return what a command prints when stdout and stderr are a terminal."""
+    outer, inner = pty.openpty()
+    command = [sys.executable, "-m", "edictum", "audit", *map(str, arguments)]
+    environment = os.environ | {"COLUMNS": "200", "TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=inner, stderr=inner, env=environment)
+    os.close(inner)
+    printed = b""
+    while True:
+        try:
+            data = os.read(outer, 65_536)
+        except OSError:  # the terminal was closed from inside
+            break
+        if not data:
+            break
+        printed += data
+    process.wait()
+    os.close(outer)
+    return printed.decode()
+
+
+def test_terminal_gets_a_progress_bar_and_rich_tables(log):
+    log.write_bytes(log.read_bytes() * 12_000)
+    printed = run_in_terminal("report", log)
+    assert re.search(r"\[#+ *\] +\d+%", printed)
+    assert "━" in printed or "─" in printed
+    assert "Why calls were denied" in printed
+    assert "36,000" in printed
+
+
+# --- tail -----------------------------------------------------------------------------------------
+
+
+def test_tail_prints_the_newest(log, capsys):
+    assert audit("tail", log, "-n", 2) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "s2  refund  call_executed" in lines[-1]
+
+
+def test_tail_looks_back_as_far_as_it_takes(log, capsys):
+    wanted, other = log.read_text().splitlines()[:2]
+    log.write_text(f"{wanted}\n" + f"{other}\n" * 3_000)
+    assert audit("tail", log, "--json", "-n", 1, "--action", "call_allowed") == 0
+    assert capsys.readouterr().out == f"{wanted}\n"
+
+
+def test_tail_says_that_a_file_is_compressed(log, tmp_path, capsys):
+    audit("export", log, "--to", tmp_path / "old.gz")
+    assert audit("tail", tmp_path / "old.gz") == 2
+    assert "it is compressed" in capsys.readouterr().err
+
+
+def test_tail_follows_a_log_over_a_rotation(log):
+    line = log.read_bytes().splitlines()[0]
+    command = [
+        sys.executable,
+        "-m",
+        "edictum",
+        "audit",
+        "tail",
+        str(log),
+        "-f",
+        "--json",
+        "-n",
+        "0",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    found: list[str] = []
+
+    def read() -> None:
+        for printed in process.stdout:  # type: ignore[union-attr]
+            found.append(json.loads(printed)["call_id"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+
+    def append(call_id: str) -> None:
+        event = json.loads(line) | {"call_id": call_id}
+        with log.open("ab") as file:
+            file.write(json.dumps(event).encode() + b"\n")
+
+    def wait_for(call_id: str) -> None:
+        deadline = time.monotonic() + 30
+        while call_id not in found:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+
+    try:
+        deadline = time.monotonic() + 30
+        while "first" not in found:  # until it follows
+            assert time.monotonic() < deadline
+            append("first")
+            time.sleep(0.1)
+        with log.open("ab") as file:
+            file.write(json.dumps(json.loads(line) | {"call_id": "slow"}).encode()[:50])
+            file.flush()
+            time.sleep(0.5)
+            file.write(json.dumps(json.loads(line) | {"call_id": "slow"}).encode()[50:] + b"\n")
+        wait_for("slow")
+        append("before")
+        os.replace(log, log.with_name("audit.jsonl.1"))
+        append("after")
+        wait_for("after")
+        assert [name for name in found if name != "first"] == ["slow", "before", "after"]
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        process.stdout.close()
+        process.stderr.close()
