@@ -41,6 +41,7 @@ from edictum._factories import (
     open_sinks,
     parse_layers,
     read_files,
+    start_telemetry,
     take_language,
     to_layers,
     warn_about_amounts,
@@ -369,6 +370,7 @@ class Edictum(OlderGuard):
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
         options.setdefault("require_store", bundle.session.get("require_store", False))
+        start_telemetry(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
         guard._adopt(bundle, language, report)
         return guard, report
@@ -1002,4 +1004,5 @@ def _open_flow(
         flow = lifecycle_in_turn(run, plan, config, flag, turn)
     if state.observer is None:
         return flow
-    return state.observer.observe(flow, run, config.context)
+    description = "" if turn is None else turn.description
+    return state.observer.observe(flow, run, config.context, description)

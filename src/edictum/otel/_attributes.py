@@ -39,7 +39,7 @@ TOOL_SPAN: Final[Attributes] = {
 }
 
 
-def describe_call(run: RunTool, context: Context) -> Attributes:
+def describe_call(run: RunTool, context: Context, description: str) -> Attributes:
     """Return what is known of a call before it is decided about."""
     call = run.call
     attributes: Attributes = {
@@ -55,22 +55,19 @@ def describe_call(run: RunTool, context: Context) -> Attributes:
     }
     if context.policy_version is not None:
         attributes["edictum.policy.version"] = context.policy_version
-    if description := describe_tool(run):
-        attributes["gen_ai.tool.description"] = attributes["tool.description"] = description
+    if text := shorten(description or read_docstring(run), MAX_REASON):
+        attributes["gen_ai.tool.description"] = attributes["tool.description"] = text
     return attributes
 
 
-def describe_tool(run: RunTool) -> str:
-    """Return what the tool says it is for: its specification, or the first line of its docstring.
+def read_docstring(run: RunTool) -> str:
+    """Return the first line of the docstring of a tool's function.
 
-    A callable object has the docstring of its class, which says nothing about the tool.
+    A callable object has that of its class, which says nothing about the tool.
     """
-    stated = getattr(run.call.parameters, "description", None)
-    if isinstance(stated, str) and stated:
-        return shorten(stated, MAX_REASON)
     is_plain = isfunction(run.body) or ismethod(run.body)
     text = (run.body.__doc__ or "").strip() if is_plain else ""
-    return shorten(text.partition("\n")[0], MAX_REASON)
+    return text.partition("\n")[0]
 
 
 def describe_caller(call: ToolCall, context: Context) -> Attributes:

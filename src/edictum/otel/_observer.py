@@ -51,10 +51,10 @@ class CallObserver:
         self.record_content = record_content
         self._has_failed = False
 
-    def observe(self, flow: Flow, run: RunTool, context: Context) -> Flow:
+    def observe(self, flow: Flow, run: RunTool, context: Context, description: str) -> Flow:
         """Drive a lifecycle, and tell about it."""
         seen = ObservedCall(self, run, context)
-        self.attempt(seen.start)
+        self.attempt(seen.start, description)
         try:
             effect = next(flow)
             while True:
@@ -107,11 +107,11 @@ class ObservedCall:
         self._outside: contexts.Context | None = None
         self._began = (time.time_ns(), time.perf_counter_ns())
 
-    def start(self) -> None:
+    def start(self, description: str) -> None:
         self._span = self._observer.tracer.start_span(
             f"execute_tool {self._run.call.tool_name}",
             kind=SpanKind.INTERNAL,
-            attributes=describe_call(self._run, self._context),
+            attributes=describe_call(self._run, self._context, description),
             start_time=self._began[0],
         )
 

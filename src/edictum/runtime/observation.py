@@ -21,8 +21,10 @@ from edictum.stats import Stats
 class Observer(Protocol):
     """Sees calls; whatever goes wrong in it, the call goes on."""
 
-    def observe(self, flow: Flow, run: RunTool, context: Context) -> Flow:
-        """Return the lifecycle of a call, as it will be driven."""
+    def observe(self, flow: Flow, run: RunTool, context: Context, description: str) -> Flow:
+        """Return the lifecycle of a call, as it will be driven. ``description`` is what the tool is
+        said to be for, empty where only its function could tell.
+        """
         ...
 
 
