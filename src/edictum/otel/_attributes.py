@@ -30,7 +30,7 @@ from edictum.outcomes import (
 Attributes = dict[str, str | bool | int | float]
 
 MAX_CONTENT: Final = 32_000  # characters of arguments, and of a result
-MAX_REASON: Final = 1_000
+MAX_SAID: Final = 1_000
 TOOL_SPAN: Final[Attributes] = {
     "gen_ai.operation.name": "execute_tool",
     "gen_ai.tool.type": "function",
@@ -55,7 +55,7 @@ def describe_call(run: RunTool, context: Context, description: str) -> Attribute
     }
     if context.policy_version is not None:
         attributes["edictum.policy.version"] = context.policy_version
-    if text := shorten(description or read_docstring(run), MAX_REASON):
+    if text := shorten(description or read_docstring(run), MAX_SAID):
         attributes["gen_ai.tool.description"] = attributes["tool.description"] = text
     return attributes
 
@@ -93,7 +93,7 @@ def describe_decision(decision: Decision, context: Context) -> Attributes:
         attributes["edictum.decision.name"] = decision.name
     if decision.reason:
         reason = context.redaction.redact_text(decision.reason)
-        attributes["edictum.decision.reason"] = shorten(reason, MAX_REASON)
+        attributes["edictum.decision.reason"] = shorten(reason, MAX_SAID)
     if decision.policy_error:
         attributes["edictum.policy_error"] = True
     return attributes

@@ -24,7 +24,7 @@ APPROVALS: Final = {
     AuditAction.CALL_APPROVAL_WITHDRAWN: "withdrawn",
     AuditAction.CALL_APPROVAL_VOID: "void",
 }
-CALL_KEYS: Final = ("edictum.decision", "edictum.decision.source", "edictum.outcome")
+COUNTED_KEYS: Final = ("edictum.decision", "edictum.decision.source", "edictum.outcome")
 LIMIT_KEYS: Final = ("edictum.decision.source", "edictum.decision.name")
 Read = Callable[[Stats], float]
 # What is read from ``guard.stats()`` when metrics are collected, summed over the guards.
@@ -74,7 +74,7 @@ class Instruments:
     def count_call(self, tool: str, seconds: float, said: Attributes) -> None:
         """Count a call that has ended, by what its span says."""
         name = {"gen_ai.tool.name": self.name_tool(tool)}
-        self._calls.add(1, {**name, **_pick(said, CALL_KEYS)})
+        self._calls.add(1, {**name, **_pick(said, COUNTED_KEYS)})
         operation = {"gen_ai.operation.name": "execute_tool"}
         self._duration.record(seconds, {**operation, **name, **_pick(said, ("error.type",))})
         if said.get("edictum.outcome") == "denied" and said.get("error.type") == "limit":

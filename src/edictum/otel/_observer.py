@@ -23,7 +23,7 @@ from edictum.core.effects import Effect, RunTool
 from edictum.core.events import CALL_ALLOWED, CALL_DENIED, Context, Entry
 from edictum.core.redaction import shorten
 from edictum.otel._attributes import (
-    MAX_REASON,
+    MAX_SAID,
     Attributes,
     describe_call,
     describe_caller,
@@ -163,7 +163,7 @@ class ObservedCall:
         if "error.type" in said:
             shown = said.get("gen_ai.tool.call.result", said["error.type"])
             text = outcome.details if isinstance(outcome, ToolDenied) else str(shown)
-            status = Status(StatusCode.ERROR, shorten(text, MAX_REASON))
+            status = Status(StatusCode.ERROR, shorten(text, MAX_SAID))
         self._close(said, status)
 
     def end_by(self, error: BaseException) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-SCOPE = "edictum"  # the name under which spans and metrics are made
+SCOPE_NAME = "edictum"  # the name under which spans and metrics are made
 _LOCK = threading.Lock()
 
 
@@ -64,8 +64,8 @@ def configure_otel(
     with _LOCK:
         tracers, meters = choose_providers(target, tracer_provider, meter_provider, force)
         tracer, meter = (
-            tracers.get_tracer(SCOPE, __version__),
-            meters.get_meter(SCOPE, __version__),
+            tracers.get_tracer(SCOPE_NAME, __version__),
+            meters.get_meter(SCOPE_NAME, __version__),
         )
         OBSERVATION.set_observer(CallObserver(tracer, meter, record_content=record_content))
 

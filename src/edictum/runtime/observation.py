@@ -28,7 +28,7 @@ class Observer(Protocol):
         ...
 
 
-class Observed(Protocol):
+class ObservedGuard(Protocol):
     """A guard, as far as an observer is concerned."""
 
     def _renew_state(self) -> None: ...
@@ -42,14 +42,14 @@ class Observation:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         protect(self)
-        self._guards: WeakSet[Observed] = WeakSet()
+        self._guards: WeakSet[ObservedGuard] = WeakSet()
         self.observer: Observer | None = None
 
-    def add_guard(self, guard: Observed) -> None:
+    def add_guard(self, guard: ObservedGuard) -> None:
         with self._lock:
             self._guards.add(guard)
 
-    def list_guards(self) -> list[Observed]:
+    def list_guards(self) -> list[ObservedGuard]:
         with self._lock:
             return list(self._guards)
 
