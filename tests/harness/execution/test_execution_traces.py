@@ -13,9 +13,12 @@ pytest.importorskip("celery")
 
 import celery_bodies as bodies
 from execution_helpers import CeleryWorker
+from opentelemetry import propagate, trace
+from opentelemetry.propagators.textmap import TextMapPropagator
 
 from edictum import Edictum, InMemoryApprovalBackend
 from edictum.execution.celery import CeleryEngine
+from edictum.execution.trace_context import enter_context
 from support.guards import approval_contract, denying
 from support.otlp import Application, Span, observed
 
@@ -118,3 +121,26 @@ def test_a_call_outside_a_trace_gets_none_of_the_call_before(
     assert len(traces) == 3
     work = {span.parent_id for span in app.receiver.spans("work") if span.trace_id in traces}
     assert work == {span.span_id for span in spans}
+
+
+class BrokenPropagator(TextMapPropagator):
+    """Raises whenever it is used, as one of an application may."""
+
+    def extract(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError("no context today")
+
+    def inject(self, *args: Any, **options: Any) -> None:
+        raise RuntimeError("no context today")
+
+    fields = frozenset[str]()
+
+
+def test_a_propagator_that_raises_changes_nothing_for_calls(app: Application) -> None:
+    usual = propagate.get_global_textmap()
+    propagate.set_global_textmap(BrokenPropagator())
+    try:
+        assert Edictum().run_sync("add", {"a": 1, "b": 2}, bodies.add, run_in="process") == 3
+        with enter_context({"traceparent": "x"}):
+            assert not trace.get_current_span().get_span_context().is_valid
+    finally:
+        propagate.set_global_textmap(usual)
