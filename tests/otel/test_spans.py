@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import NoOpTracer, NoOpTracerProvider
 
 from edictum import (
     Edictum,
@@ -417,3 +418,34 @@ def test_a_processor_that_raises_changes_nothing_for_calls(
     codes = [getattr(record, "edictum_event", None) for record in caplog.records]
     assert codes == ["telemetry.failed"]
     assert guard.session().snapshot().totals.successes == 2
+
+
+class InterruptedTracers(NoOpTracerProvider):
+    """Its spans are interrupted, as by Ctrl-C, when something is noted in them."""
+
+    class Tracer(NoOpTracer):
+        def start_span(self, *args: Any, **options: Any) -> Any:
+            return InterruptedTracers.Span(trace.INVALID_SPAN_CONTEXT)
+
+    class Span(trace.NonRecordingSpan):
+        def add_event(self, *args: Any, **options: Any) -> None:
+            raise KeyboardInterrupt
+
+    def get_tracer(self, *args: Any, **options: Any) -> Any:
+        return self.Tracer()
+
+
+def test_an_interruption_while_a_span_is_written_closes_the_call(tool: str) -> None:
+    """Its slots are free again, and the tool does not run."""
+    application()  # of which the meters are used
+    configure_otel(tracer_provider=InterruptedTracers())
+    ran: list[str] = []
+    try:
+        guard = Edictum(contracts=[denying("watched", mode="observe")])
+        with pytest.raises(KeyboardInterrupt):
+            guard.run_sync(tool, {"query": "x"}, ran.append)
+    finally:
+        disable_otel()
+    assert ran == []
+    assert guard.session().snapshot().totals.in_flight == 0
+    assert guard.local_sink.events[-1].action == "call_denied"

@@ -113,11 +113,12 @@ def _run_request(request: Request) -> bytes:
 
 
 def _enter_context(carrier: dict[str, str]) -> contextlib.AbstractContextManager[None]:
-    if not carrier:
-        return contextlib.nullcontext()
-    from edictum.execution.trace_context import enter_context
+    if carrier:
+        with contextlib.suppress(ImportError):  # of a host whose packages are not in sys.path
+            from edictum.execution.trace_context import enter_context
 
-    return enter_context(carrier)
+            return enter_context(carrier)
+    return contextlib.nullcontext()
 
 
 def _await(value: Any) -> Any:

@@ -58,10 +58,10 @@ class CallObserver:
         try:
             effect = next(flow)
             while True:
-                self.attempt(seen.take_effect, effect)
                 try:
+                    self.attempt(seen.take_effect, effect)
                     answer = yield effect
-                except BaseException as exc:
+                except BaseException as exc:  # the lifecycle closes the call
                     seen.leave_tool()
                     effect = flow.throw(exc)
                 else:

@@ -47,9 +47,9 @@ def configure_otel(
     Where the application has set a provider, or ``tracer_provider`` or ``meter_provider`` is given,
     nothing is sent that it does not send. Else providers are made that send to ``endpoint`` by
     OTLP, and set as the application's; ``force`` makes some for these spans alone where there are
-    others. The
-    variables OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and
-    OTEL_RESOURCE_ATTRIBUTES go before the arguments. ``insecure`` is for gRPC without TLS.
+    others. The variables OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_ENDPOINT,
+    OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_RESOURCE_ATTRIBUTES go before the arguments. ``insecure``
+    is for gRPC without TLS.
 
     ``record_content`` puts arguments and results into spans, redacted. Raises EdictumConfigError
     when the extra is not installed.
@@ -63,10 +63,8 @@ def configure_otel(
     )
     with _LOCK:
         tracers, meters = choose_providers(target, tracer_provider, meter_provider, force)
-        tracer, meter = (
-            tracers.get_tracer(SCOPE_NAME, __version__),
-            meters.get_meter(SCOPE_NAME, __version__),
-        )
+        tracer = tracers.get_tracer(SCOPE_NAME, __version__)
+        meter = meters.get_meter(SCOPE_NAME, __version__)
         OBSERVATION.set_observer(CallObserver(tracer, meter, record_content=record_content))
 
 
