@@ -306,6 +306,7 @@ at full size below. All figures above are CPU time of single processes, taken in
 OTHERS = (
     "bench_deployed",
     "bench_stats",
+    "bench_otel",
     "bench_secrets",
     "bench_sessions",
     "bench_harness",

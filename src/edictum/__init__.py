@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from edictum.findings import Finding, PostCallResult
     from edictum.guard import Edictum
     from edictum.health import Health, PartHealth
+    from edictum.otel import configure_otel, has_otel
     from edictum.outcomes import (
         TOOL_MESSAGE_MAX_CHARS,
         ToolArtifactReference,
@@ -139,6 +140,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "edictum.findings": ("Finding", "PostCallResult"),
     "edictum.guard": ("Edictum",),
     "edictum.health": ("Health", "PartHealth"),
+    "edictum.otel": ("configure_otel", "has_otel"),
     "edictum.outcomes": (
         "TOOL_MESSAGE_MAX_CHARS",
         "ToolArtifactReference",
@@ -241,8 +243,10 @@ __all__ = [
     "ToolTimeout",
     "Verdict",
     "__version__",
+    "configure_otel",
     "create_envelope",
     "deny_sensitive_reads",
+    "has_otel",
     "outcome_blocks_tool",
     "outcome_is_error",
     "outcome_is_retryable",

@@ -230,13 +230,19 @@ def open_sinks(bundle: Bundle) -> list[Any] | None:
     from edictum.audit import FileAuditSink, StdoutAuditSink
 
     wanted = bundle.observability
-    if wanted.get("otel", {}).get("enabled"):
-        message = "%s: observability.otel does nothing: OpenTelemetry is not part of this version"
-        log(POLICY_WARNING, message, bundle.source, bundle=bundle.source)
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
     if wanted.get("file"):
         sinks.append(FileAuditSink(wanted["file"]))
     return sinks or None
+
+
+def start_telemetry(bundle: Bundle) -> None:
+    """Turn OpenTelemetry on for the process, if a bundle asks for it."""
+    settings = dict(bundle.observability.get("otel", {}))
+    if settings.pop("enabled", False):
+        from edictum.otel import configure_otel
+
+        configure_otel(**settings)
 
 
 def open_session_store(bundle: Bundle) -> Ledger | None:

@@ -280,3 +280,10 @@ REDACTION_ENGINE = _event(
     "RE2 is not installed: secrets are searched for by Python's engine, which takes longer.",
     "Install the extra `yaml`.",
 )
+TELEMETRY_FAILED = _event(
+    "telemetry.failed",
+    WARNING,
+    "OpenTelemetry, or a processor of the application, raised for a call; the call goes on. Said"
+    " once.",
+    "Look at the traceback: at the tracer provider and its processors.",
+)

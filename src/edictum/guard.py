@@ -41,6 +41,7 @@ from edictum._factories import (
     open_sinks,
     parse_layers,
     read_files,
+    start_telemetry,
     take_language,
     to_layers,
     warn_about_amounts,
@@ -132,6 +133,7 @@ from edictum.runtime.drive import (
 )
 from edictum.runtime.figures import Figures
 from edictum.runtime.handlers import EffectHandlers
+from edictum.runtime.observation import OBSERVATION, Observer
 from edictum.runtime.ticket import Ticket
 from edictum.runtime.wiring import Wiring
 from edictum.sessions._four_verb_ledger import StorageBackend
@@ -163,6 +165,7 @@ class State:
     fast_path: FastPath | None
     base: Base
     language: Language
+    observer: Observer | None
 
 
 def _describe_calls(mode: Mode, policy: Policy, redaction: RedactionPolicy) -> Context:
@@ -176,8 +179,10 @@ def _make_state(
     context = _describe_calls(config.context.mode, policy, config.context.redaction)
     config = replace(config, context=context)
     handlers = EffectHandlers(wiring)
-    fast_path = None if make_fast_path is None else make_fast_path(config, handlers)
-    return State(policy, wiring, config, handlers, fast_path, base, language)
+    fast_path, observer = None, OBSERVATION.observer
+    if make_fast_path is not None and observer is None:
+        fast_path = make_fast_path(config, handlers)
+    return State(policy, wiring, config, handlers, fast_path, base, language, observer)
 
 
 @record
@@ -281,13 +286,19 @@ class Edictum(OlderGuard):
         config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
         call_in_child(self._renew_state)
+        OBSERVATION.add_guard(self)
+        if OBSERVATION.observer is not self._state.observer:  # it was set meanwhile
+            self._renew_state()
 
     def _renew_state(self) -> None:
-        """Name the forked child as the origin of its events; those from before keep the parent."""
-        state = self._state
-        self._state = _make_state(
-            state.policy, state.wiring, state.config, state.base, state.language
-        )
+        """Take up what has changed in the process: the observer of calls, and in a forked child
+        the origin of events; those from before keep the parent.
+        """
+        with self._lock:
+            state = self._state
+            self._state = _make_state(
+                state.policy, state.wiring, state.config, state.base, state.language
+            )
 
     def _digest_in_force(self) -> str:
         return self._state.policy.digest()
@@ -360,6 +371,7 @@ class Edictum(OlderGuard):
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
         options.setdefault("require_store", bundle.session.get("require_store", False))
+        start_telemetry(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
         guard._adopt(bundle, language, report)
         return guard, report
@@ -993,5 +1005,10 @@ def _open_flow(
     if "control_flow" in options:
         config = replace(config, control_flow=options["control_flow"])
     if turn is None:
-        return lifecycle(run, plan, config, flag)
-    return lifecycle_in_turn(run, plan, config, flag, turn)
+        flow = lifecycle(run, plan, config, flag)
+    else:
+        flow = lifecycle_in_turn(run, plan, config, flag, turn)
+    if state.observer is None:
+        return flow
+    description = "" if turn is None else turn.description
+    return state.observer.observe(flow, run, config.context, description)

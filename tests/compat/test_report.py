@@ -38,7 +38,7 @@ contracts:
 """
 MUST = {
     "from edictum import Decision": "edictum has no Decision. Write Verdict.",
-    "from edictum import configure_otel": "OpenTelemetry is not here yet",
+    "from edictum.telemetry import GovernanceTelemetry": "Write configure_otel()",
     "from edictum.rules import Decision": "edictum.rules is not here. Write edictum.contracts.",
     "from edictum.server.backend import ServerBackend": "edictum.server.backend is not here.",
     "import edictum.nowhere.at_all": "edictum.nowhere.at_all is not here. Import from edictum.",

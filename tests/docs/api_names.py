@@ -96,6 +96,11 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:Stats", "count to_dict", whole=True, given=False),
         Name("edictum:CallCount", given=False),
         Name("edictum:Histogram", "count percentile", given=False),
+        Name("edictum:configure_otel", whole=True),
+        Brief("edictum:has_otel"),
+        Brief("edictum.otel:disable_otel"),
+        Brief("edictum.prometheus:render_metrics"),
+        Name("edictum.prometheus:serve_metrics", whole=True),
     ),
     "tickets": (
         Name("edictum:Edictum.begin"),

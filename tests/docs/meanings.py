@@ -8,6 +8,26 @@ whose docstring is missing.
 from __future__ import annotations
 
 MEANINGS: dict[str, dict[str, str]] = {
+    "configure_otel": {
+        "service_name": "the program's name in traces",
+        "endpoint": (
+            "the address of the collector; None: `http://localhost:4317`, for `http`"
+            " `http://localhost:4318`"
+        ),
+        "protocol": '`"grpc"` or `"http"`',
+        "resource_attributes": "more that all spans and metrics say of this program",
+        "edictum_version": "what stands under `edictum.version`, in place of the real one",
+        "force": "send these spans by providers of their own, even where the application has some",
+        "insecure": "gRPC without TLS",
+        "tracer_provider": "makes the spans, in place of the application's",
+        "meter_provider": "makes the metrics, in place of the application's",
+        "record_content": "put arguments and results into spans, redacted",
+    },
+    "serve_metrics": {
+        "*guards": "their figures are added up",
+        "port": "0: any that is free; `server.port` tells which",
+        "host": "the address to listen at",
+    },
     "Edictum": {
         "contracts": "the rules, made with the decorators below; all that match a call are asked",
         "hooks": "functions before and after tools: `HookRegistration`",

@@ -34,7 +34,6 @@ LAYERS = [
         "sessions",
         "audit",
         "approval",
-        "telemetry",
         "execution",
         "evaluation",
         "explanation",
@@ -53,6 +52,8 @@ LAYERS = [
         "call_options",
         "_options",
         "_callers",
+        "otel",
+        "prometheus",
     },
     {
         *("guard", "registry", "hooks", "limits", "session", "storage"),

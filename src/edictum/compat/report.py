@@ -28,14 +28,12 @@ NAMES = {
     "RuleResult": "Write ContractResult.",
     "ObserveContract": "Write ShadowContract.",
     "CheckPipeline": "Write guard.begin(), which returns a Ticket.",
-    "configure_otel": "OpenTelemetry is not here yet: write an audit sink.",
-    "has_otel": "OpenTelemetry is not here yet: write an audit sink.",
-    "GovernanceTelemetry": "OpenTelemetry is not here yet: write an audit sink.",
+    "GovernanceTelemetry": "Write configure_otel(): every governed call then makes a span.",
     "evaluate_expression": "Write guard.explain(...), which shows each condition.",
 }
 MODULES = {
     "edictum.rules": "Write edictum.contracts.",
-    "edictum.otel": "OpenTelemetry is not here yet: write an audit sink.",
+    "edictum.telemetry": "Write configure_otel(): every governed call then makes a span.",
     "edictum.server": "The server client is not here: keep counters with backend='redis://...'.",
     "edictum.gate": "Write edictum mcp-proxy, or an adapter.",
     "edictum.workflow": "Workflows are not here.",

@@ -200,6 +200,11 @@ class OpenedCall(CallInTurn, Protocol):
         ...
 
     @property
+    def description(self) -> str:
+        """What the turn knows that the tool is for; empty when it does not know the tool."""
+        ...
+
+    @property
     def session_id(self) -> str: ...
 
     @property

@@ -43,9 +43,11 @@ from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteErro
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import run_engine_sync
 from edictum.execution.threads import DaemonPool
+from edictum.execution.trace_context import enter_context, write_context
 from edictum.execution.waiting import wait_done
 
 TASK = "edictum.run"
+TRACE_CONTEXT = "edictum_trace_context"  # a header of the message
 DEFAULT_TIMEOUT_S = 300.0
 # How long after the deadline a worker's answer is waited for, and whether a call can be withdrawn.
 ANSWER_GRACE_S = 0.25
@@ -94,9 +96,17 @@ def serve_tools(app: Celery, *tools: Callable[..., Any] | ModuleType) -> Celery:
     def run(task: Task, name: str, args: dict[str, Any]) -> None:
         results = _connect(url)
         if _claim(results, task.request.id, "begun"):
-            _report(results, task.request.reply_to, task.request.id, **_outcome(known, name, args))
+            with _enter_context(task.request):
+                outcome = _outcome(known, name, args)
+            _report(results, task.request.reply_to, task.request.id, **outcome)
 
     return app
+
+
+def _enter_context(request: Any) -> contextlib.AbstractContextManager[None]:
+    """Return the trace context of the call, to be entered; nothing where it came with none."""
+    carrier = (request.headers or {}).get(TRACE_CONTEXT)
+    return enter_context(carrier) if isinstance(carrier, dict) else contextlib.nullcontext()
 
 
 def _lead_process_group(**_: Any) -> None:
@@ -379,6 +389,7 @@ class _Call:
         self._started = perf_counter()
         self._timeout_s = effect.timeout_s or engine.default_timeout_s
         self._id = uuid.uuid4().hex
+        self._trace_context = write_context()  # here, because another thread sends
         self._sending: Future[None] = Future()
         self._claiming = threading.Lock()
         self._withdrawn: bool | None = None
@@ -431,7 +442,11 @@ class _Call:
                 expires=self._timeout_s + EXPIRES_LATE_S,
                 ignore_result=True,
                 retry=False,
+                headers=self._list_headers(),
             )
+
+    def _list_headers(self) -> dict[str, Any]:
+        return {TRACE_CONTEXT: self._trace_context} if self._trace_context else {}
 
     def _message(self) -> tuple[str, dict[str, Any]]:
         body, args = self._effect.body, thaw_args(self._effect.call.args)

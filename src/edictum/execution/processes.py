@@ -5,8 +5,9 @@ are not forked from the host, whose threads may hold locks at that moment. At th
 the caller is cancelled, a worker is killed with everything that its tool has started; the same
 happens after a call that left a process behind.
 
-Functions go to a worker by name and arguments by pickle. Context variables are not carried over,
-and what a tool changes in its process (``os.environ``, module globals) the next tool finds there.
+Functions go to a worker by name and arguments by pickle. Of context variables only the trace
+context of OpenTelemetry is carried over, and what a tool changes in its process (``os.environ``,
+module globals) the next tool finds there.
 Workers protect the host from tools that hang or crash, not from malicious code: results come back
 by pickle.
 """
@@ -36,6 +37,7 @@ from edictum.execution.engines import MAX_RESULT_BYTES
 from edictum.execution.failures import Lost, NotReturned, NotStarted, RemoteError, RemoteTraceback
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import run_engine_sync
+from edictum.execution.trace_context import write_context
 from edictum.execution.waiting import run_in_thread
 from edictum.execution.worker_process import PROCESS_HELPERS, NotSent, Worker, WorkerDied, kill_tree
 
@@ -156,7 +158,8 @@ class ProcessPool:
         target = _pickle(effect.body, f"function of {tool!r}", "Define it at the top of a module.")
         args = _pickle(thaw_args(effect.call.args), f"arguments of {tool!r}", "Pass plain data.")
         script = _host_script(tool) if b"__main__" in target else None
-        request = (list(sys.path), script, self._cpu_s, self._max_result, target, args)
+        bounds = (self._cpu_s, self._max_result)
+        request = (list(sys.path), script, *bounds, target, args, write_context())
         return protocol.frame(pickle.dumps(request, 5))
 
     def _take_reply(self, call: _Call, reply: bytes) -> Ran:

@@ -24,8 +24,8 @@ MAIN = "EDICTUM_IMPORTING_MAIN"  # set while the host's script is imported, see 
 PR_SET_CHILD_SUBREAPER = 36
 
 # A request: (sys.path, the host's script or None, CPU seconds or None, most bytes of a result,
-# pickled function, pickled arguments).
-Request = tuple[list[str], tuple[str, str] | None, float | None, int, bytes, bytes]
+# pickled function, pickled arguments, trace context).
+Request = tuple[list[str], tuple[str, str] | None, float | None, int, bytes, bytes, dict[str, str]]
 # A reply: (kind, text, name of the exception's type, traceback, pickled value or exception, whether
 # children were left behind).
 WorkerReply = tuple[str, str, str, str, bytes, bool]
@@ -92,7 +92,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _run_request(request: Request) -> bytes:
-    path, script, cpu_s, max_bytes, target, packed = request
+    path, script, cpu_s, max_bytes, target, packed, carrier = request
     if sys.path != path:
         sys.path[:] = path
     try:
@@ -103,12 +103,22 @@ def _run_request(request: Request) -> bytes:
         return _reply("refused", exc)
     _limit_cpu(cpu_s)
     try:
-        value = body(**args)
-        if hasattr(value, "__await__"):
-            value = _await(value)
+        with _enter_context(carrier):
+            value = body(**args)
+            if hasattr(value, "__await__"):
+                value = _await(value)
     except BaseException as exc:  # a tool's SystemExit is its failure, not the worker's end
         return _reply("error", exc)
     return _result(value, max_bytes)
+
+
+def _enter_context(carrier: dict[str, str]) -> contextlib.AbstractContextManager[None]:
+    if carrier:
+        with contextlib.suppress(ImportError):  # of a host whose packages are not in sys.path
+            from edictum.execution.trace_context import enter_context
+
+            return enter_context(carrier)
+    return contextlib.nullcontext()
 
 
 def _await(value: Any) -> Any:

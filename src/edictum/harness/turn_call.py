@@ -238,6 +238,10 @@ class TurnCall:
             read = known.schema.fill_defaults(read)
         self.args: Mapping[str, Any] = read
 
+    @property
+    def description(self) -> str:
+        return "" if self._spec is None else self._spec.description
+
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
 

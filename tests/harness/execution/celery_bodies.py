@@ -68,6 +68,23 @@ def start_child(path: str) -> None:
     time.sleep(600)
 
 
+def work(endpoint: str, how: str = "end") -> str:
+    """Make a span, and end, fail or hang inside it."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    with provider.get_tracer("tool").start_as_current_span("work"):
+        pass  # sent at its end
+    if how == "fail":
+        raise ValueError("it fails")
+    if how == "hang":
+        time.sleep(60)
+    return str(os.getpid())
+
+
 def odd() -> Any:
     return object()
 
