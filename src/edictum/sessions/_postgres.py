@@ -66,6 +66,7 @@ class PostgresStore:
     version of the schema.
     """
 
+    kind = "session store"
     serves_loops = True
 
     def __init__(

@@ -138,6 +138,7 @@ class RedisStore:
     forgets executions.
     """
 
+    kind = "session store"
     serves_loops = True
 
     def __init__(
