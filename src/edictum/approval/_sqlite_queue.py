@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from edictum.approval._steps import PENDING, Asking, Row, Step, take_step
+from edictum.approval._steps import Asking, QueueRow, QueueStep, take_step
+from edictum.approval.port import ApprovalStatus
 from edictum.approval.queue import Listing, Polling
 from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
 from edictum.sessions._sqlite import (
@@ -87,16 +88,16 @@ def _run_one(db: sqlite3.Connection, step: Any, now: float) -> Any:
     return answer
 
 
-def _fetch(db: sqlite3.Connection, step: Step) -> list[Row]:
+def _fetch(db: sqlite3.Connection, step: QueueStep) -> list[QueueRow]:
     if isinstance(step, Asking):
         asked = (step.row.session_id, step.row.digest)
         found = db.execute(f"{_ROWS} session IS ? AND digest = ? ORDER BY asked, id", asked)
     else:
         found = db.execute(f"{_ROWS} id = ?", (step.approval_id,))
-    return [Row.from_text(*values) for values in found]
+    return [QueueRow.from_text(*values) for values in found]
 
 
-def _save(db: sqlite3.Connection, row: Row) -> None:
+def _save(db: sqlite3.Connection, row: QueueRow) -> None:
     seq = _read_newest(db) + 1
     key = (row.approval_id, row.session_id, row.digest, row.tool_name, row.status)
     times = (row.asked_at, row.expires_at, row.leased_until, row.changed_at)
@@ -108,8 +109,8 @@ def _read_newest(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM approval").fetchone()[0])
 
 
-def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[Row]:
-    conditions, values = ["status = ? AND expires > ?"], [PENDING, now]
+def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[QueueRow]:
+    conditions, values = ["status = ? AND expires > ?"], [ApprovalStatus.PENDING, now]
     for column, value in (("session", wanted.session_id), ("tool", wanted.tool_name)):
         if value is not None:
             conditions.append(f"{column} = ?")
@@ -119,7 +120,7 @@ def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[Row]:
         values.append(wanted.after)
     found = " AND ".join(conditions)
     listed = db.execute(f"{_ROWS} {found} ORDER BY asked, id LIMIT ?", (*values, wanted.limit))
-    return [Row.from_text(*values) for values in listed]
+    return [QueueRow.from_text(*values) for values in listed]
 
 
 def _poll(db: sqlite3.Connection, step: Polling, now: float) -> tuple[int, list[str]]:
@@ -127,7 +128,7 @@ def _poll(db: sqlite3.Connection, step: Polling, now: float) -> tuple[int, list[
         db.execute(
             "UPDATE approval SET leased = ? WHERE status = ? AND id IN"
             " (SELECT value FROM json_each(?))",
-            (now + step.lease_s, PENDING, json.dumps(step.renewed)),
+            (now + step.lease_s, ApprovalStatus.PENDING, json.dumps(step.renewed)),
         )
     newest = _read_newest(db)
     if step.since < 0:  # the first look

@@ -16,18 +16,16 @@ from edictum.approval.port import ApprovalStatus
 from edictum.core._records import record
 from edictum.core.values import dumps
 
-PENDING, APPROVED, DENIED = ApprovalStatus.PENDING, ApprovalStatus.APPROVED, ApprovalStatus.DENIED
-CLAIMED, USED, DONE = ApprovalStatus.CLAIMED, ApprovalStatus.USED, ApprovalStatus.DONE
-EXPIRED, WITHDRAWN = ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN
-VOID = ApprovalStatus.VOID
-# what the same call finds again when it is asked about once more
-RESUMABLE = frozenset({PENDING, APPROVED, CLAIMED, DENIED, USED})
+# what the same call does not find again when it is asked about once more
+UNANSWERED = (ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN, ApprovalStatus.VOID)
+OPEN = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED)
+STARTED = (ApprovalStatus.USED, ApprovalStatus.DONE)
 NOT_ENDED = "An earlier run of this call was started with the approval {} and did not report its"
 NOT_ENDED += " end, so it may have had its effect."
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QueueRow:
     """A request as a store keeps it. Times are seconds since the epoch, by the store's clock.
 
     ``holder`` is the asker, who lives until ``leased_until`` as far as the store knows; ``claim``
@@ -49,7 +47,7 @@ class Row:
     leased_until: float = 0.0
     asked_at: float = 0.0
     expires_at: float = 0.0
-    status: ApprovalStatus = PENDING
+    status: ApprovalStatus = ApprovalStatus.PENDING
     changed_at: float = 0.0
     answered_at: float | None = None
     approver: str | None = None
@@ -63,18 +61,18 @@ class Row:
         return dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
-    def from_text(text: str, leased_until: float) -> Row:
+    def from_text(text: str, leased_until: float) -> QueueRow:
         """Read a row; its lease is kept beside it, as it is renewed often."""
         values = json.loads(text)
         status = ApprovalStatus(values["status"])
-        return Row(**{**values, "status": status, "leased_until": leased_until})
+        return QueueRow(**{**values, "status": status, "leased_until": leased_until})
 
 
 @record
 class Asking:
     """Ask, or find the same question again. ``row`` has no times yet."""
 
-    row: Row
+    row: QueueRow
     lease_s: float
 
 
@@ -143,18 +141,20 @@ class Ending:
 
 
 @record
-class Refusal:
+class Rejection:
     """Why an answer or a revocation does not count."""
 
     reason: str
 
 
-Step: TypeAlias = Asking | Looking | Taking | Answering | Revoking | Withdrawing | Using | Ending
+QueueStep: TypeAlias = (
+    Asking | Looking | Taking | Answering | Revoking | Withdrawing | Using | Ending
+)
 # The row to save, if one changed, and the answer.
-Taken: TypeAlias = tuple[Row | None, Any]
+Taken: TypeAlias = tuple[QueueRow | None, Any]
 
 
-def take_step(step: Step, rows: Sequence[Row], now: float) -> Taken:
+def take_step(step: QueueStep, rows: Sequence[QueueRow], now: float) -> Taken:
     """Return the row that a step changes, to be saved, and the answer to the step.
 
     ``rows``: for Asking those of the same session and digest, the oldest first; else the one of
@@ -167,112 +167,120 @@ def take_step(step: Step, rows: Sequence[Row], now: float) -> Taken:
     return _RULES[type(step)](step, rows[0], now)
 
 
-def _ask(step: Asking, rows: Sequence[Row], now: float) -> Taken:
+def _ask(step: Asking, rows: Sequence[QueueRow], now: float) -> Taken:
     asked = step.row
     for row in rows:
         if row.approval_id == asked.approval_id:  # a repetition
             return None, row
-    found = next((row for row in rows if _is_same_question(row, asked, now)), None)
+    same = sorted(rows, key=lambda row: row.call_id != asked.call_id)  # the call itself first
+    found = next((row for row in same if _is_same_question(row, asked, now)), None)
     return _ask_anew(step, rows, now) if found is None else _ask_again(step, found, now)
 
 
-def _ask_anew(step: Asking, rows: Sequence[Row], now: float) -> Taken:
+def _ask_anew(step: Asking, rows: Sequence[QueueRow], now: float) -> Taken:
     asked = step.row
-    unended = [row.approval_id for row in rows if row.status is USED]
+    unended = [row.approval_id for row in rows if row.status is ApprovalStatus.USED]
     if unended:
         asked = replace(asked, message=f"{asked.message} {NOT_ENDED.format(unended[-1])}")
     asked = replace(asked, asked_at=now, changed_at=now, leased_until=now + step.lease_s)
     return _save(replace(asked, expires_at=now + asked.timeout))
 
 
-def _ask_again(step: Asking, found: Row, now: float) -> Taken:
+def _ask_again(step: Asking, found: QueueRow, now: float) -> Taken:
     """Hand the question over to the new asker, unless a call that may live has taken its yes."""
-    if found.status is USED or (found.status is CLAIMED and found.leased_until > now):
+    is_held = found.status is ApprovalStatus.CLAIMED and found.leased_until > now
+    if is_held or found.status in STARTED:
         return None, found
     asked = step.row
     found = replace(found, holder=asked.holder, leased_until=now + step.lease_s)
-    if found.status is PENDING:
+    if found.status is ApprovalStatus.PENDING:
         found = replace(found, expires_at=now + asked.timeout)
-    elif found.status is CLAIMED:
-        found = replace(found, status=APPROVED, claim=None)
+    elif found.status is ApprovalStatus.CLAIMED:
+        found = replace(found, status=ApprovalStatus.APPROVED, claim=None)
     return _save(replace(found, call_id=asked.call_id))
 
 
-def _is_same_question(row: Row, asked: Row, now: float) -> bool:
+def _is_same_question(row: QueueRow, asked: QueueRow, now: float) -> bool:
     """Return whether a call that is asked about is the one that a row is about: the call of the
     same id, or an equal one whose asker is gone and has not taken the answer.
     """
     if not asked.digest:  # it is not known what the answer would be bound to
         return False
     if asked.call_id is not None and row.call_id == asked.call_id:
-        return row.status in RESUMABLE
-    is_open = row.status in (PENDING, APPROVED, CLAIMED) or (row.status is DENIED and not row.told)
+        return row.status not in UNANSWERED
+    is_open = row.status in OPEN or (row.status is ApprovalStatus.DENIED and not row.told)
     return is_open and row.leased_until <= now
 
 
-def _save(row: Row) -> Taken:
+def _save(row: QueueRow) -> Taken:
     return row, row
 
 
-def _look(step: Looking, row: Row, now: float) -> Taken:
+def _look(step: Looking, row: QueueRow, now: float) -> Taken:
     return None, row
 
 
-def _take(step: Taking, row: Row, now: float) -> Taken:
-    is_free = row.status is APPROVED or (row.status is CLAIMED and row.leased_until <= now)
+def _take(step: Taking, row: QueueRow, now: float) -> Taken:
+    is_free = row.status is ApprovalStatus.APPROVED or (
+        row.status is ApprovalStatus.CLAIMED and row.leased_until <= now
+    )
     if is_free:
-        row = replace(row, status=CLAIMED, claim=step.claim, changed_at=now)
+        row = replace(row, status=ApprovalStatus.CLAIMED, claim=step.claim, changed_at=now)
         return _save(replace(row, leased_until=now + step.lease_s))
-    if row.status is DENIED and not row.told:
+    if row.status is ApprovalStatus.DENIED and not row.told:
         return _save(replace(row, told=True))
-    if row.status is PENDING and step.gives_up:
-        return _save(replace(row, status=EXPIRED, changed_at=now))
+    if row.status is ApprovalStatus.PENDING and step.gives_up:
+        return _save(replace(row, status=ApprovalStatus.TIMEOUT, changed_at=now))
     return None, row
 
 
-def _answer(step: Answering, row: Row, now: float) -> Taken:
+def _answer(step: Answering, row: QueueRow, now: float) -> Taken:
     if row.answer_key == step.key:
         return None, row
-    if row.status is PENDING and row.expires_at <= now:
-        return None, Refusal("It has expired.")
-    if row.status is not PENDING:
+    if row.status is ApprovalStatus.PENDING and row.expires_at <= now:
+        return None, Rejection("It has expired.")
+    if row.status is not ApprovalStatus.PENDING:
         by = f" by {row.approver}" if row.approver else ""
-        return None, Refusal(f"It is not pending any more: {row.status}{by}.")
-    status = APPROVED if step.approved else DENIED
+        return None, Rejection(f"It is not pending any more: {row.status}{by}.")
+    status = ApprovalStatus.APPROVED if step.approved else ApprovalStatus.DENIED
     row = replace(row, approver=step.approver, reason=step.reason, answer_key=step.key)
     return _save(replace(row, status=status, answered_at=now, changed_at=now))
 
 
-def _revoke(step: Revoking, row: Row, now: float) -> Taken:
-    if row.status is VOID:
+def _revoke(step: Revoking, row: QueueRow, now: float) -> Taken:
+    if row.status is ApprovalStatus.VOID:
         return None, row
-    if row.status not in (APPROVED, CLAIMED):
-        return None, Refusal(f"There is no unused yes to take back: it is {row.status}.")
+    if row.status not in (ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED):
+        return None, Rejection(
+            f"It has no unused yes that could be taken back: it is {row.status}."
+        )
     reason = step.reason or f"The approval was revoked by {step.approver}."
-    return _save(replace(row, status=VOID, changed_at=now, reason=reason))
+    return _save(replace(row, status=ApprovalStatus.VOID, changed_at=now, reason=reason))
 
 
-def _withdraw(step: Withdrawing, row: Row, now: float) -> Taken:
-    if row.holder != step.holder or row.status not in (PENDING, APPROVED, CLAIMED):
+def _withdraw(step: Withdrawing, row: QueueRow, now: float) -> Taken:
+    if row.holder != step.holder or row.status not in OPEN:
         return None, row
-    return _save(replace(row, status=WITHDRAWN, changed_at=now))
+    return _save(replace(row, status=ApprovalStatus.WITHDRAWN, changed_at=now))
 
 
-def _use(step: Using, row: Row, now: float) -> Taken:
-    if row.claim == step.claim and row.status is CLAIMED:
-        return replace(row, status=USED, changed_at=now), True
-    return None, row.claim == step.claim and row.status is USED
+def _use(step: Using, row: QueueRow, now: float) -> Taken:
+    if row.claim == step.claim and row.status is ApprovalStatus.CLAIMED:
+        return replace(row, status=ApprovalStatus.USED, changed_at=now), True
+    return None, row.claim == step.claim and row.status is ApprovalStatus.USED
 
 
-def _end(step: Ending, row: Row, now: float) -> Taken:
-    if row.claim != step.claim or row.status not in (CLAIMED, USED):
+def _end(step: Ending, row: QueueRow, now: float) -> Taken:
+    if row.claim != step.claim or row.status not in (ApprovalStatus.CLAIMED, ApprovalStatus.USED):
         return None, None
     if step.started:
-        return replace(row, status=DONE, changed_at=now), None
-    return replace(row, status=APPROVED, claim=None, leased_until=now, changed_at=now), None
+        return replace(row, status=ApprovalStatus.DONE, changed_at=now), None
+    return replace(
+        row, status=ApprovalStatus.APPROVED, claim=None, leased_until=now, changed_at=now
+    ), None
 
 
-_RULES: dict[type[Any], Callable[[Any, Row, float], Taken]] = {
+_RULES: dict[type[Any], Callable[[Any, QueueRow, float], Taken]] = {
     Looking: _look,
     Taking: _take,
     Answering: _answer,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edictum.approval.queue import DEFAULT_LEASE_S, ApprovalQueue
+from edictum.approval.queue import ASKER_LEASE_S, ApprovalQueue
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._batching import DEFAULT_WAIT_S, Store
-from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, split_options
+from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
 
 
 def open_approvals(url: str) -> ApprovalQueue:
@@ -22,14 +22,14 @@ def open_approvals(url: str) -> ApprovalQueue:
     by the first call.
     """
     scheme = read_scheme(url)
-    make = SCHEMES.get(scheme)
+    make = APPROVAL_SCHEMES.get(scheme)
     if make is None:
-        hint = f"Known: {', '.join(SCHEMES)}. Or pass an approval backend."
+        hint = f"Known: {', '.join(APPROVAL_SCHEMES)}. Or pass an approval backend."
         raise EdictumConfigError(f"No approval store for {(scheme or url)!r}.", hint=hint)
-    plain, options = split_options(url, {})
+    plain, options = take_options(url, {})
     queue = ApprovalQueue(
         make(plain, options),
-        lease_s=options.lease_s or DEFAULT_LEASE_S,
+        lease_s=options.lease_s or ASKER_LEASE_S,
         wait_s=options.wait_s or DEFAULT_WAIT_S,
     )
     try:
@@ -49,4 +49,4 @@ def _open_sqlite(url: str, options: Options) -> Store:
     return SqliteApprovalStore(path, ttl_s=options.ttl_s)
 
 
-SCHEMES: dict[str, Callable[[str, Options], Any]] = {"sqlite": _open_sqlite}
+APPROVAL_SCHEMES: dict[str, Callable[[str, Options], Any]] = {"sqlite": _open_sqlite}

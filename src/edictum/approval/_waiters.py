@@ -12,7 +12,7 @@ from edictum.errors import EdictumError
 from edictum.execution.forks import call_in_child
 from edictum.execution.threads import start_thread
 
-POLL_S = 0.1
+LOOK_EVERY_S = 0.1
 # what is asked: since which change, and whose leases are renewed; returns the newest change and ids
 Poll = Callable[[int, list[str]], tuple[int, list[str]]]
 
@@ -98,10 +98,10 @@ class Waiters:
             try:
                 newest, changed = self._poll(since, waiting if is_due else [])
             except EdictumError:  # the calls say why when their time is over
-                time.sleep(POLL_S)
+                time.sleep(LOOK_EVERY_S)
                 continue
             renewed_at = time.monotonic() if is_due else renewed_at
             # what changed before the first look is not known, nor when numbers began anew
             self.wake(changed if 0 <= since <= newest else waiting)
             since = newest
-            time.sleep(POLL_S)
+            time.sleep(LOOK_EVERY_S)

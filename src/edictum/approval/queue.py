@@ -15,20 +15,14 @@ from typing import Any, Literal, Unpack
 from uuid import uuid4
 
 from edictum.approval._steps import (
-    CLAIMED,
-    DENIED,
-    EXPIRED,
-    PENDING,
-    VOID,
-    WITHDRAWN,
     Answering,
     Asking,
     Ending,
     Looking,
-    Refusal,
+    QueueRow,
+    QueueStep,
+    Rejection,
     Revoking,
-    Row,
-    Step,
     Taking,
     Using,
     Withdrawing,
@@ -46,16 +40,16 @@ from edictum.errors import EdictumInputError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 
-DEFAULT_LEASE_S = 30.0
+ASKER_LEASE_S = 30.0
 LOOK_AGAIN_S = 1.0  # at a yes that another call has claimed
-DEFAULT_TIMEOUT_S = 300.0
+ASK_TIMEOUT_S = 300.0
 STARTED_BEFORE = (
     "The approval was used before: the call was started then, and whether it had its effect is not"
     " known. It is not started again."
 )
 ENDS = {
     ApprovalStatus.USED: STARTED_BEFORE,
-    ApprovalStatus.DONE: "Another call has used the approval.",
+    ApprovalStatus.DONE: "The approval was used before: the call has run, and is not run again.",
 }
 
 
@@ -108,7 +102,7 @@ class ApprovalQueue:
     """
 
     def __init__(
-        self, store: Store, *, lease_s: float = DEFAULT_LEASE_S, wait_s: float = DEFAULT_WAIT_S
+        self, store: Store, *, lease_s: float = ASKER_LEASE_S, wait_s: float = DEFAULT_WAIT_S
     ) -> None:
         self.name = store.name
         self._lease_s = lease_s
@@ -119,7 +113,7 @@ class ApprovalQueue:
         self._used: dict[str, str] = {}
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
-    def _send(self, step: Step) -> Awaitable[Any]:
+    def _send(self, step: QueueStep) -> Awaitable[Any]:
         return Operation(self._pool, "approval", step)
 
     # --- The side of the call ---------------------------------------------------------------------
@@ -133,7 +127,7 @@ class ApprovalQueue:
     ) -> ApprovalRequest:
         """Ask, or find the question again that the same call has asked before a crash."""
         metadata = options.get("metadata") or EMPTY
-        made = Row(
+        made = QueueRow(
             approval_id=str(uuid4()),
             session_id=options.get("session_id"),
             call_id=metadata.get("call_id"),
@@ -141,13 +135,13 @@ class ApprovalQueue:
             tool_name=tool_name,
             tool_args=tool_args,
             message=message,
-            timeout=options.get("timeout", DEFAULT_TIMEOUT_S),
+            timeout=options.get("timeout", ASK_TIMEOUT_S),
             timeout_effect=options.get("timeout_effect", "deny"),
             principal=options.get("principal"),
             contract=metadata.get("contract"),
             holder=str(uuid4()),
         )
-        asked: Row = await self._send(Asking(made, self._lease_s))
+        asked: QueueRow = await self._send(Asking(made, self._lease_s))
         self._holders[asked.approval_id] = made.holder
         return ApprovalRequest(
             asked.approval_id,
@@ -176,24 +170,30 @@ class ApprovalQueue:
                         row = await self._send(Taking(approval_id, claim, self._lease_s))
                         if not _is_awaited(row, claim):
                             break
-                        await waiter.wait(self._lease_s if row.status is PENDING else LOOK_AGAIN_S)
+                        await waiter.wait(
+                            self._lease_s if row.status is ApprovalStatus.PENDING else LOOK_AGAIN_S
+                        )
             except TimeoutError:
                 row = await self._send(Taking(approval_id, claim, self._lease_s, gives_up=True))
         return self._decide(approval_id, row, claim)
 
-    def _decide(self, approval_id: str, row: Row | None, claim: str) -> ApprovalDecision:
+    def _decide(self, approval_id: str, row: QueueRow | None, claim: str) -> ApprovalDecision:
         if row is None:
             reason = "The request is not in the queue any more."
-            return ApprovalDecision(False, status=VOID, reason=reason)
-        if row.status is CLAIMED and row.claim == claim:
+            return ApprovalDecision(False, status=ApprovalStatus.VOID, reason=reason)
+        if row.status is ApprovalStatus.CLAIMED and row.claim == claim:
             self._claims[approval_id] = claim
             return _make_decision(row, ApprovalStatus.APPROVED)
         self._holders.pop(approval_id, None)
-        if row.status in (DENIED, EXPIRED, WITHDRAWN):
+        if row.status in (ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN):
             return _make_decision(row, row.status)
-        if row.status is CLAIMED:  # by another call, for as long as this one could wait
-            return _make_decision(row, EXPIRED)
-        return replace(_make_decision(row, VOID), reason=ENDS.get(row.status, row.reason))
+        if (
+            row.status is ApprovalStatus.CLAIMED
+        ):  # by another call, for as long as this one could wait
+            return _make_decision(row, ApprovalStatus.TIMEOUT)
+        return replace(
+            _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
+        )
 
     async def use(self, approval_id: str) -> bool:
         """Write that the tool is started. False: the yes was revoked, or is another call's."""
@@ -249,7 +249,7 @@ class ApprovalQueue:
     ) -> QueuedApproval:
         """Say yes or no to a pending request; the first answer counts.
 
-        Raises EdictumInputError when there is no such request, or it is not pending any more.
+        Raises EdictumInputError when the request is unknown, or is not pending any more.
         """
         if not isinstance(approved, bool) or not isinstance(approver, str) or not approver:
             raise EdictumInputError(
@@ -268,12 +268,12 @@ class ApprovalQueue:
         """
         return await self._change(approval_id, Revoking(approval_id, approver, reason))
 
-    async def _change(self, approval_id: str, step: Step) -> QueuedApproval:
+    async def _change(self, approval_id: str, step: QueueStep) -> QueuedApproval:
         answer = await self._send(step)
         if answer is None:
             hint = "It is in another store, or was forgotten."
             raise EdictumInputError(f"No approval request {approval_id!r:.80}.", hint=hint)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Rejection):
             raise EdictumInputError(f"Approval request {approval_id!r:.80}: {answer.reason}")
         self._waiters.wake([approval_id])
         return _to_public(answer)
@@ -297,14 +297,16 @@ def _make_poll(pool: SenderPool, lease_s: float) -> Any:
     return poll
 
 
-def _is_awaited(row: Row | None, claim: str) -> bool:
+def _is_awaited(row: QueueRow | None, claim: str) -> bool:
     """Return whether there is more to wait for: an answer, or the end of another call's claim."""
     if row is None:
         return False
-    return row.status is PENDING or (row.status is CLAIMED and row.claim != claim)
+    return row.status is ApprovalStatus.PENDING or (
+        row.status is ApprovalStatus.CLAIMED and row.claim != claim
+    )
 
 
-def _make_decision(row: Row, status: ApprovalStatus) -> ApprovalDecision:
+def _make_decision(row: QueueRow, status: ApprovalStatus) -> ApprovalDecision:
     approved = status is ApprovalStatus.APPROVED
     at = datetime.now(UTC) if row.answered_at is None else _to_datetime(row.answered_at)
     return ApprovalDecision(approved, row.approver, row.reason, status, at, row.digest)
@@ -314,7 +316,7 @@ def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _to_public(row: Row) -> QueuedApproval:
+def _to_public(row: QueueRow) -> QueuedApproval:
     answered = None if row.answered_at is None else _to_datetime(row.answered_at)
     return QueuedApproval(
         row.approval_id,

@@ -63,7 +63,7 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
     if ttl_s is not ...:
         given["ttl_s"] = ttl_s
-    plain, options = split_options(url, given)
+    plain, options = take_options(url, given)
     if credentials is not None:
         options = replace(options, credentials=credentials)
     make = SCHEMES.get(scheme)
@@ -103,7 +103,7 @@ def migrate(
             "Only a PostgreSQL session store can be migrated.",
             hint="There is one version of the other stores so far: nothing is to do.",
         )
-    plain, options = split_options(url, {})
+    plain, options = take_options(url, {})
     if credentials is not None:
         options = replace(options, credentials=credentials)
     done: Migration = PORTAL.run(make(plain, options).migrate(dry_run=dry_run, grant_to=grant_to))
@@ -121,7 +121,7 @@ FOR_GOOD = ("ttl", "none")
 SWITCHES = {"allow_eviction": "allow_eviction", "migrate": "migrates"}
 
 
-def split_options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
+def take_options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
     """Split our own query options from a URL; a keyword argument beats the URL."""
     from urllib.parse import parse_qsl, urlencode
 
