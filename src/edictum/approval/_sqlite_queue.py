@@ -28,8 +28,6 @@ _ROWS = "SELECT body, leased FROM approval WHERE "
 class SqliteApprovalStore(SqliteStore):
     """A file with requests for approval."""
 
-    kind = "approval store"
-
     def connect(self) -> SqliteFile:
         return SqliteApprovals(self)
 

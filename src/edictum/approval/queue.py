@@ -106,7 +106,7 @@ class ApprovalQueue:
     ) -> None:
         self.name = store.name
         self._lease_s = lease_s
-        self._pool = SenderPool(store, wait_s, MAX_BATCH)
+        self._pool = SenderPool(store, wait_s, MAX_BATCH, "approval store")
         self._waiters = Waiters(_make_poll(self._pool, lease_s), lease_s / 3)
         self._holders: dict[str, str] = {}  # by approval id, for as long as it is waited for
         self._claims: dict[str, str] = {}  # taken, not used

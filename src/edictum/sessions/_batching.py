@@ -135,7 +135,6 @@ class Store(Protocol):
     """Where a ledger's numbers live, or requests for approval."""
 
     name: str
-    kind: str  # what messages call it
     serves_loops: bool  # False: its connection blocks, and is used in a thread only
 
     def connect(self) -> Connection: ...
@@ -296,7 +295,7 @@ class BatchSender:
                 log(
                     LEDGER_SENDING_FAILED,
                     "Sending to a %s failed.",
-                    self._pool.store.kind,
+                    self._pool.kind,
                     exc_info=task.exception(),
                     store=self._pool.name,
                 )
@@ -335,7 +334,7 @@ class BatchSender:
                 for op in ops:
                     await self._deliver([op])
                 return None
-            why = f"The {self._pool.store.kind} {self._pool.name} refused: {describe(exc)}"
+            why = f"The {self._pool.kind} {self._pool.name} refused: {describe(exc)}"
             answers = [BackendError(why)]
         self._pool.close_circuit()
         return self._pool.hand_over(zip(ops, answers, strict=True), self.loop)
@@ -380,7 +379,7 @@ class BatchSender:
         """Wait out a short outage; open the circuit and tell all callers about a longer one."""
         if strikes < STRIKES and not isinstance(exc, Refused):
             return
-        why = f"The {self._pool.store.kind} {self._pool.name} could not be asked: {describe(exc)}"
+        why = f"The {self._pool.kind} {self._pool.name} could not be asked: {describe(exc)}"
         error = EdictumConfigError(why) if isinstance(exc, Refused) else BackendError(why)
         with self._lock:
             waiting = [*ops, *self._inbox]
@@ -391,7 +390,7 @@ class BatchSender:
     def _report_lost(self, ops: Iterable[Operation]) -> None:
         if lost := sum(op.is_kept for op in ops):
             message = "The %s %s was closed with %d calls not counted."
-            name, kind = self._pool.name, self._pool.store.kind
+            name, kind = self._pool.name, self._pool.kind
             log(LEDGER_NOT_COUNTED, message, kind, name, lost, store=name, calls=lost)
 
     def _leave_behind(self, waiting: Iterable[Operation]) -> None:
@@ -408,7 +407,7 @@ class BatchSender:
         except BackendError:
             self._report_lost(left)
         error = BackendError(
-            f"The {self._pool.store.kind} {self._pool.name} gave no answer: the task that asked it"
+            f"The {self._pool.kind} {self._pool.name} gave no answer: the task that asked it"
             " was cancelled, as when an event loop ends."
         )
         self._pool.hand_over(((op, error) for op in ops if not op.is_kept), self.loop)
@@ -491,10 +490,13 @@ class ThreadSender(BatchSender):
 
 
 class SenderPool:
-    """All senders of a ledger."""
+    """All senders of a ledger or an approval queue. ``kind`` is what messages call its store."""
 
-    def __init__(self, store: Store, wait_s: float, max_batch: int) -> None:
+    def __init__(
+        self, store: Store, wait_s: float, max_batch: int, kind: str = "session store"
+    ) -> None:
         self.store = store
+        self.kind = kind
         self.name = store.name
         self.wait_s = wait_s
         self.max_batch = max_batch
@@ -533,7 +535,7 @@ class SenderPool:
     def send_from_thread(self, op: Operation) -> None:
         with self._lock:
             if self._is_closed:
-                raise BackendError(f"The {self.store.kind} {self.name} is closed.")
+                raise BackendError(f"The {self.kind} {self.name} is closed.")
             if self._thread is None:
                 self._thread = ThreadSender(self)
             self._thread.send(op)
@@ -621,7 +623,7 @@ class SenderPool:
     def give_up(self, future: asyncio.Future[Any]) -> None:
         """End the wait for an answer that has not come in time."""
         if not future.done():
-            why = f"The {self.store.kind} {self.name} did not answer within {self.wait_s:g} s."
+            why = f"The {self.kind} {self.name} did not answer within {self.wait_s:g} s."
             self.open_circuit(why)
             future.set_exception(BackendError(why))
 
@@ -638,7 +640,7 @@ class SenderPool:
     def close_circuit(self) -> None:
         if self.why_open is not None:
             message = "The %s %s answers again."
-            log(LEDGER_ANSWERS, message, self.store.kind, self.name, store=self.name)
+            log(LEDGER_ANSWERS, message, self.kind, self.name, store=self.name)
             self.why_open = None
 
     def count_open_settlements(self) -> int:

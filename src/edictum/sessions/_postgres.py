@@ -66,7 +66,6 @@ class PostgresStore:
     version of the schema.
     """
 
-    kind = "session store"
     serves_loops = True
 
     def __init__(

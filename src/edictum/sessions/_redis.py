@@ -138,7 +138,6 @@ class RedisStore:
     forgets executions.
     """
 
-    kind = "session store"
     serves_loops = True
 
     def __init__(

@@ -79,7 +79,6 @@ _inherited: list[sqlite3.Connection] = []
 class SqliteStore:
     """A file. ``clock`` gives seconds since the epoch, for all processes that share the file."""
 
-    kind = "session store"
     serves_loops = False
 
     def __init__(
