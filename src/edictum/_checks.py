@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from edictum.approval._urls import open_approvals
 from edictum.approval.port import (
     DECISION_KEYWORDS,
     RAW_ARGS,
@@ -151,8 +152,13 @@ def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
 
 
 def read_approval_backend(backend: Any) -> ApprovalBackend | None:
+    if isinstance(backend, str):
+        return open_approvals(backend)
     if backend is not None and not isinstance(backend, ApprovalBackend):
-        hint = "An approval backend has request_approval(...) and wait_for_decision(...)."
+        hint = (
+            "An approval backend has request_approval(...) and wait_for_decision(...). Or pass the"
+            " URL of a store, such as sqlite:///approvals.db."
+        )
         raise EdictumConfigError(f"approval_backend is {type(backend).__name__}.", hint=hint)
     if backend is not None:
         raw = (RAW_ARGS,) if takes_raw_args(backend) else ()
@@ -160,6 +166,10 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
         _check_keywords(backend, "wait_for_decision", DECISION_KEYWORDS)
         if hasattr(backend, "withdraw"):
             check_takes("approval_backend: withdraw", backend.withdraw, "approval_id")
+        if hasattr(backend, "use"):
+            check_takes("approval_backend: use", backend.use, "approval_id")
+        if hasattr(backend, "end"):
+            check_takes("approval_backend: end", backend.end, "approval_id", "started")
     late_s = getattr(backend, "late_answer_s", 0)
     if isinstance(late_s, bool) or not isinstance(late_s, (int, float)) or not late_s >= 0:
         raise EdictumConfigError(

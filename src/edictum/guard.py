@@ -76,6 +76,7 @@ from edictum._probes import (
 )
 from edictum._watching import Watch
 from edictum.approval.port import ApprovalBackend
+from edictum.approval.queue import ApprovalQueue
 from edictum.audit._ports import PORTS
 from edictum.audit._query import GuardAudit
 from edictum.audit.composite import CompositeSink
@@ -220,7 +221,7 @@ class Edictum(OlderGuard):
         on_allow: Callable[..., Any] | None = None,
         principal: Principal | None = None,
         principal_resolver: Callable[..., Any] | None = None,
-        approval_backend: ApprovalBackend | None = None,
+        approval_backend: ApprovalBackend | str | None = None,
         audit_sink: AuditSink | Sequence[AuditSink] | None = None,
         redaction: RedactionPolicy | None = None,
         mode: Mode = "enforce",
@@ -264,7 +265,7 @@ class Edictum(OlderGuard):
             _describe_calls(mode, policy, read_redaction(redaction)),
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
-            late_answer_s=getattr(approval_backend, "late_answer_s", LATE_ANSWER_S),
+            late_answer_s=getattr(wiring.approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
         self._install(policy, wiring, config, base, Language())
 
@@ -370,6 +371,8 @@ class Edictum(OlderGuard):
             options["audit_sink"] = open_sinks(bundle)
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
+        if options.get("approval_backend") is None:
+            options["approval_backend"] = bundle.approvals.get("store")
         options.setdefault("require_store", bundle.session.get("require_store", False))
         start_telemetry(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
@@ -914,13 +917,31 @@ class Edictum(OlderGuard):
         state = self._state
         return read_stats(state.policy, state.wiring)
 
+    @property
+    def approvals(self) -> ApprovalQueue:
+        """The queue in which calls of this guard ask for approval: what is pending, and answers.
+
+        Raises EdictumConfigError when the guard asks elsewhere.
+        """
+        backend = self._state.wiring.approval_backend
+        if isinstance(backend, ApprovalQueue):
+            return backend
+        raise EdictumConfigError(
+            "This guard has no approval queue.",
+            hint='Use Edictum(approval_backend="sqlite:///approvals.db"), or approvals: {store:'
+            " ...} in the bundle.",
+        )
+
     async def close(self) -> None:
-        """Close sinks, ledger and engine; failures are raised together at the end."""
+        """Close sinks, ledger, approval backend and engine; failures are raised together at the
+        end.
+        """
         failures: list[Exception] = []
         for watch in self._watches:
             watch.stop()
         wiring = self._state.wiring
-        for part in (*map(PORTS.find, wiring.sinks), wiring.ledger, wiring.run_in):
+        ports = (wiring.ledger, wiring.approval_backend, wiring.run_in)
+        for part in (*map(PORTS.find, wiring.sinks), *ports):
             close = getattr(part, "close", None)
             try:
                 closed = close() if close is not None else None

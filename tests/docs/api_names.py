@@ -190,6 +190,11 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:ApprovalRequest"),
         Name("edictum:ApprovalDecision"),
         Name("edictum:ApprovalStatus"),
+        Name("edictum.approval:open_approvals", whole=True),
+        Name(
+            "edictum.approval:ApprovalQueue", "pending get answer revoke check close", given=False
+        ),
+        Name("edictum.approval:QueuedApproval"),
     ),
     "turns": (
         Name("edictum.harness:run_turn", whole=True),
@@ -278,6 +283,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum.testing:LedgerConformance"),
         Brief("edictum.testing:AuditConformance"),
         Brief("edictum.testing:ApprovalConformance"),
+        Brief("edictum.testing:ApprovalQueueConformance"),
         Brief("edictum.testing:AdapterConformance"),
     ),
     "older": (

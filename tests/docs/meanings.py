@@ -55,7 +55,8 @@ MEANINGS: dict[str, dict[str, str]] = {
             " name its principal"
         ),
         "approval_backend": (
-            "where a person is asked; without one, calls that need approval are refused"
+            "where a person is asked: a backend, or the URL of a queue; without one, calls that"
+            " need approval are refused"
         ),
         "audit_sink": "where events go besides memory: one sink, or several",
         "redaction": (

@@ -1,14 +1,19 @@
 """Approvals: a person decides."""
 
+from edictum.approval._urls import open_approvals
 from edictum.approval.local import LocalApprovalBackend
 from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.approval.port import ApprovalBackend, ApprovalDecision, ApprovalRequest, ApprovalStatus
+from edictum.approval.queue import ApprovalQueue, QueuedApproval
 
 __all__ = [
     "ApprovalBackend",
     "ApprovalDecision",
+    "ApprovalQueue",
     "ApprovalRequest",
     "ApprovalStatus",
     "InMemoryApprovalBackend",
     "LocalApprovalBackend",
+    "QueuedApproval",
+    "open_approvals",
 ]

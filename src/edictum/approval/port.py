@@ -14,11 +14,20 @@ from edictum.core.freeze import EMPTY
 
 
 class ApprovalStatus(StrEnum):
+    """How a request stands. In a queue a yes is claimed by the call that takes it, used when its
+    tool is started, and done when that has ended; one that was revoked, or belongs to another call,
+    is void.
+    """
+
     PENDING = "pending"
     APPROVED = "approved"
     DENIED = "denied"
     TIMEOUT = "timeout"
     WITHDRAWN = "withdrawn"
+    VOID = "void"
+    CLAIMED = "claimed"
+    USED = "used"
+    DONE = "done"
 
 
 def _now() -> datetime:
@@ -129,6 +138,10 @@ class ApprovalBackend(Protocol):
     arguments as they are as well. A backend may have ``withdraw(approval_id)`` as well, which is
     called when the answer is not awaited any more, and ``late_answer_s``: by how many seconds it
     may overrun its timeout, 5 unless it says so.
+
+    A backend that keeps answers has two more: ``use(approval_id)`` is called just before the tool
+    of an approved call is started, which must not happen unless it returns True, and
+    ``end(approval_id, started)`` when the tool has ended, or was not started after all.
     """
 
     async def request_approval(

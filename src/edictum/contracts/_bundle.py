@@ -85,6 +85,7 @@ class Bundle:
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secrets: tuple[OwnSecret, ...] = ()
     session: Mapping[str, Any] = field(default_factory=dict)
+    approvals: Mapping[str, Any] = field(default_factory=dict)
     observability: Mapping[str, Any] = field(default_factory=dict)
     observe_alongside: bool = False
     version: str = ""

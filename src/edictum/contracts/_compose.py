@@ -62,6 +62,7 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
         tools=_merge_tools(below.tools, above.tools),
         secrets=(*below.secrets, *above.secrets),
         session={**below.session, **above.session},
+        approvals=above.approvals or below.approvals,
         observability=above.observability or below.observability,
     )
 

@@ -9,9 +9,9 @@ from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.core.values import digest
 
-# where it stands, what it is called, where calls are counted and written down
+# where it stands, what it is called, where calls are counted, asked about and written down
 NOT_SAID = frozenset(
-    {"source", "place", "name", "session", "observability", "version", "warnings"}
+    {"source", "place", "name", "session", "approvals", "observability", "version", "warnings"}
     | {"observe_alongside"}  # composed already
 )
 

@@ -102,6 +102,7 @@ class _Grammar:
                 "success": Field(Each(SUCCESS_RULE, may_be_empty=True)),
                 "secrets": Field(Each(OWN_SECRET)),
                 "session": Field(SESSION_SETTINGS),
+                "approvals": Field(APPROVAL_SETTINGS),
                 "observability": Field(OBSERVABILITY_SETTINGS),
                 "observe_alongside": Field(Boolean()),
             },
@@ -259,6 +260,7 @@ SESSION_SETTINGS = Record(
     },
     any_of=(("store", "lease", "ttl", "on_store_error", "require_store"),),
 )
+APPROVAL_SETTINGS = Record({"store": Field(EnvironmentText(), required=True)})
 OTEL_SETTINGS = Record(
     {
         "enabled": Field(Boolean()),

@@ -87,6 +87,7 @@ class _Reader:
             tools=self._read_tools(values.get("tools", {})),
             secrets=self.own_secrets,
             session=values.get("session", {}),
+            approvals=values.get("approvals", {}),
             observability=values.get("observability", {}),
             observe_alongside=values.get("observe_alongside", False),
         )

@@ -15,7 +15,7 @@ from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.decision import Decision
 from edictum.core.events import Entry
 from edictum.core.limits import Reservation, Settlement
-from edictum.core.wait_policy import OWN_BOUND, PERSON, PORT, USER_CODE
+from edictum.core.wait_policy import OWN_BOUND, PERSON, PORT, RESERVE, SETTLE, USER_CODE
 
 
 @record
@@ -79,6 +79,27 @@ class Withdraw:
 
     wait = PORT
     request: Any
+
+
+@record
+class UseApproval:
+    """Write that the tool of an approved call is started. Answered with True, or False when the
+    approval does not count any more.
+    """
+
+    wait = RESERVE
+    request: Any
+
+
+@record
+class EndApproval:
+    """Write that the tool of an approved call has ended, or was not started after all. Answered
+    with None.
+    """
+
+    wait = SETTLE
+    request: Any
+    started: bool
 
 
 @record
@@ -247,6 +268,8 @@ Effect: TypeAlias = (
     | Ask
     | AwaitDecision
     | Withdraw
+    | UseApproval
+    | EndApproval
     | Notify
     | RunTool
     | Entry

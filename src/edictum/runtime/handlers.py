@@ -31,11 +31,13 @@ from edictum.core.effects import (
     CallUserCode,
     Delay,
     Effect,
+    EndApproval,
     NoApprovalBackend,
     Notify,
     Pause,
     Renew,
     StoreArtifact,
+    UseApproval,
     Withdraw,
 )
 from edictum.core.events import Entry
@@ -126,6 +128,8 @@ class EffectHandlers:
             Ask: self._ask,
             AwaitDecision: self._await_decision,
             Withdraw: self._withdraw,
+            UseApproval: self._use_approval,
+            EndApproval: self._end_approval,
             Notify: lambda effect: effect.callback(*effect.args),
         }
         self.in_turn: dict[type[Any], Callable[[Any, float], Awaitable[Any]]] = {
@@ -205,6 +209,14 @@ class EffectHandlers:
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)
         return withdraw(effect.request.approval_id) if withdraw is not None else None
+
+    def _use_approval(self, effect: UseApproval) -> Any:
+        use = getattr(self._approval, "use", None)
+        return use(effect.request.approval_id) if use is not None else True
+
+    def _end_approval(self, effect: EndApproval) -> Any:
+        end = getattr(self._approval, "end", None)
+        return end(effect.request.approval_id, effect.started) if end is not None else None
 
     def take_late_answer(self, sent: Effect, result: Any) -> Any:
         """Handle an answer that came after its caller had stopped waiting.

@@ -1,4 +1,4 @@
-"""Batching: operations that wait at the same time go to a session store together.
+"""Batching: operations that wait at the same time go to a store together.
 
 A ``BatchSender`` is a task in one event loop. It sends what waits as one batch, and sends a batch
 whose answer was lost again, with the same numbers, until it is answered. A ``SenderPool`` has one
@@ -49,8 +49,17 @@ TIMER_SLICES = 4
 NO_ANSWER = object()
 
 OperationKind: TypeAlias = Literal[
-    "reserve", "settle", "renew", "snapshot", "reset", "sessions", "ping"
+    "reserve",
+    "settle",
+    "renew",
+    "snapshot",
+    "reset",
+    "sessions",
+    "ping",
+    "approval",
+    "approval end",
 ]
+KEPT = frozenset({"settle", "approval end"})
 
 
 class Unavailable(Exception):
@@ -123,7 +132,7 @@ class Connection(Protocol):
 
 
 class Store(Protocol):
-    """Where a ledger's numbers live."""
+    """Where a ledger's numbers live, or requests for approval."""
 
     name: str
     serves_loops: bool  # False: its connection blocks, and is used in a thread only
@@ -209,7 +218,7 @@ class Operation:
     @property
     def is_kept(self) -> bool:
         """Whether it must get through even when no caller waits, as a call that ran must count."""
-        return self.kind == "settle"
+        return self.kind in KEPT
 
     @property
     def is_unanswered(self) -> bool:
@@ -217,7 +226,7 @@ class Operation:
 
     @property
     def is_wanted(self) -> bool:
-        return self.kind == "settle" or self.future is None or not self.future.done()
+        return self.kind in KEPT or self.future is None or not self.future.done()
 
 
 def _release(pool: SenderPool, step: Reservation) -> Operation:
@@ -285,7 +294,8 @@ class BatchSender:
             if not task.cancelled():
                 log(
                     LEDGER_SENDING_FAILED,
-                    "Sending to a session store failed.",
+                    "Sending to a %s failed.",
+                    self._pool.kind,
                     exc_info=task.exception(),
                     store=self._pool.name,
                 )
@@ -324,7 +334,7 @@ class BatchSender:
                 for op in ops:
                     await self._deliver([op])
                 return None
-            why = f"The session store {self._pool.name} refused: {describe(exc)}"
+            why = f"The {self._pool.kind} {self._pool.name} refused: {describe(exc)}"
             answers = [BackendError(why)]
         self._pool.close_circuit()
         return self._pool.hand_over(zip(ops, answers, strict=True), self.loop)
@@ -369,7 +379,7 @@ class BatchSender:
         """Wait out a short outage; open the circuit and tell all callers about a longer one."""
         if strikes < STRIKES and not isinstance(exc, Refused):
             return
-        why = f"The session store {self._pool.name} could not be asked: {describe(exc)}"
+        why = f"The {self._pool.kind} {self._pool.name} could not be asked: {describe(exc)}"
         error = EdictumConfigError(why) if isinstance(exc, Refused) else BackendError(why)
         with self._lock:
             waiting = [*ops, *self._inbox]
@@ -379,9 +389,9 @@ class BatchSender:
 
     def _report_lost(self, ops: Iterable[Operation]) -> None:
         if lost := sum(op.is_kept for op in ops):
-            message = "The session store %s was closed with %d calls not counted."
-            name = self._pool.name
-            log(LEDGER_NOT_COUNTED, message, name, lost, store=name, calls=lost)
+            message = "The %s %s was closed with %d calls not counted."
+            name, kind = self._pool.name, self._pool.kind
+            log(LEDGER_NOT_COUNTED, message, kind, name, lost, store=name, calls=lost)
 
     def _leave_behind(self, waiting: Iterable[Operation]) -> None:
         """Hand settlements to the pool's thread; refuse the rest and give back what it took."""
@@ -397,8 +407,8 @@ class BatchSender:
         except BackendError:
             self._report_lost(left)
         error = BackendError(
-            f"The session store {self._pool.name} gave no answer: the task that asked it was"
-            " cancelled, as when an event loop ends."
+            f"The {self._pool.kind} {self._pool.name} gave no answer: the task that asked it"
+            " was cancelled, as when an event loop ends."
         )
         self._pool.hand_over(((op, error) for op in ops if not op.is_kept), self.loop)
 
@@ -480,10 +490,13 @@ class ThreadSender(BatchSender):
 
 
 class SenderPool:
-    """All senders of a ledger."""
+    """All senders of a ledger or an approval queue. ``kind`` is what messages call its store."""
 
-    def __init__(self, store: Store, wait_s: float, max_batch: int) -> None:
+    def __init__(
+        self, store: Store, wait_s: float, max_batch: int, kind: str = "session store"
+    ) -> None:
         self.store = store
+        self.kind = kind
         self.name = store.name
         self.wait_s = wait_s
         self.max_batch = max_batch
@@ -522,7 +535,7 @@ class SenderPool:
     def send_from_thread(self, op: Operation) -> None:
         with self._lock:
             if self._is_closed:
-                raise BackendError(f"The session store {self.name} is closed.")
+                raise BackendError(f"The {self.kind} {self.name} is closed.")
             if self._thread is None:
                 self._thread = ThreadSender(self)
             self._thread.send(op)
@@ -610,7 +623,7 @@ class SenderPool:
     def give_up(self, future: asyncio.Future[Any]) -> None:
         """End the wait for an answer that has not come in time."""
         if not future.done():
-            why = f"The session store {self.name} did not answer within {self.wait_s:g} s."
+            why = f"The {self.kind} {self.name} did not answer within {self.wait_s:g} s."
             self.open_circuit(why)
             future.set_exception(BackendError(why))
 
@@ -626,8 +639,8 @@ class SenderPool:
 
     def close_circuit(self) -> None:
         if self.why_open is not None:
-            message = "The session store %s answers again."
-            log(LEDGER_ANSWERS, message, self.name, store=self.name)
+            message = "The %s %s answers again."
+            log(LEDGER_ANSWERS, message, self.kind, self.name, store=self.name)
             self.why_open = None
 
     def count_open_settlements(self) -> int:

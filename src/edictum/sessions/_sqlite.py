@@ -56,7 +56,7 @@ APPLICATION_ID = 0x45_44_49_43  # "EDIC"
 _SCHEMA_VERSION = 4  # 1 to 3 were never released
 _READABLE_SINCE = 4  # programs of an older version cannot use a file of this one
 REMEMBER_ENDED_S = 3_600.0  # how long a repeated settlement is recognised
-_SWEEP_EVERY_S = 30.0
+SWEEP_EVERY_S = 30.0
 MAX_CACHED_SESSIONS = 1_000
 
 TABLES = ("session", "tally", "amount", "lease", "ended", "moment")
@@ -111,18 +111,17 @@ class SqliteStore:
                 " processes that use it, put the database in place, and start them again"
             )
 
-    def connect(self) -> SqliteConnection:
+    def connect(self) -> SqliteFile:
         return SqliteConnection(self)
 
 
-class SqliteConnection:
-    """A connection for one thread."""
+class SqliteFile:
+    """A connection for one thread to a file, in which a batch is one transaction."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._db: sqlite3.Connection | None = None
         self._lock_fd: int | None = None
-        self._swept = 0.0
         # A fork waits for it: a child that is made during a transaction cannot use SQLite.
         self._lock = threading.Lock()
         protect(self)
@@ -139,11 +138,18 @@ class SqliteConnection:
 
     def _execute(self, ops: Sequence[Operation]) -> list[Any]:
         with self._transaction() as db:
-            now = self._store.clock()
-            if now - self._swept > _SWEEP_EVERY_S:
-                self._swept = now
-                sweep(db, now, self._store.ttl_s)
-            return self._sessions.run(ops, now)
+            return self._run(db, ops, self._store.clock())
+
+    def _run(self, db: sqlite3.Connection, ops: Sequence[Operation], now: float) -> list[Any]:
+        """Answer a batch within a transaction that is under way."""
+        raise NotImplementedError
+
+    def _set_up(self, db: sqlite3.Connection) -> None:
+        """Prepare a file that was opened; refuse one that is not this version's."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Forget what was read or changed in a transaction that failed."""
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -159,7 +165,7 @@ class SqliteConnection:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                self._sessions.clear()
+                self._forget()
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -177,9 +183,8 @@ class SqliteConnection:
         )
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
-        set_up(db, self._store.name)
+        self._set_up(db)
         self._store.note_file()
-        self._sessions = CachedSessions(db, self._store.ttl_s)
         return db
 
     def _disconnect(self) -> None:
@@ -201,6 +206,27 @@ class SqliteConnection:
         self._disconnect()  # or the child would keep the lock when the parent dies
 
 
+class SqliteConnection(SqliteFile):
+    """A connection that counts."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        super().__init__(store)
+        self._swept = 0.0
+
+    def _set_up(self, db: sqlite3.Connection) -> None:
+        set_up(db, self._store.name)
+        self._sessions = CachedSessions(db, self._store.ttl_s)
+
+    def _run(self, db: sqlite3.Connection, ops: Sequence[Operation], now: float) -> list[Any]:
+        if now - self._swept > SWEEP_EVERY_S:
+            self._swept = now
+            sweep(db, now, self._store.ttl_s)
+        return self._sessions.run(ops, now)
+
+    def _forget(self) -> None:
+        self._sessions.clear()
+
+
 def _identify(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
@@ -211,13 +237,8 @@ def _identify(path: str) -> tuple[int, int] | None:
 
 def set_up(db: sqlite3.Connection, name: str) -> None:
     """Create the tables in a new file; refuse a file that is not this version's."""
-    owner, version = (
-        db.execute(f"PRAGMA {pragma}").fetchone()[0]
-        for pragma in ("application_id", "user_version")
-    )
-    is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
-        raise Refused(f"{name} belongs to another program. Give sessions a file of their own.")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    check_owner(db, name)
     if version != 0:
         remedy = "Delete the file, or give sessions another one."
         found = StoredVersion(version, _read_readable_since(db, version))
@@ -229,6 +250,14 @@ def set_up(db: sqlite3.Connection, name: str) -> None:
             f" PRAGMA application_id = {APPLICATION_ID};"
             f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT"
         )
+
+
+def check_owner(db: sqlite3.Connection, name: str) -> None:
+    """Refuse a file of another program."""
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
+    is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    if owner not in (0, APPLICATION_ID) or (owner == 0 and not is_empty):
+        raise Refused(f"{name} belongs to another program. Give it a file of its own.")
 
 
 def _read_readable_since(db: sqlite3.Connection, version: int) -> int:

@@ -58,12 +58,12 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     is tried again by the first call; one that answers and must not be used as it is set up is
     refused here.
     """
-    scheme = _scheme_of(url)
+    scheme = read_scheme(url)
     stated = {"lease_s": lease_s, "wait_s": wait_s}
     given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
     if ttl_s is not ...:
         given["ttl_s"] = ttl_s
-    plain, options = _options(url, given)
+    plain, options = take_options(url, given)
     if credentials is not None:
         options = replace(options, credentials=credentials)
     make = SCHEMES.get(scheme)
@@ -97,20 +97,20 @@ def migrate(
     ``grant_to`` is a role that is given these rights. Programs of an older version that the new
     one does not serve are refused from then on. Only PostgreSQL has had other versions so far.
     """
-    make = MIGRATIONS.get(_scheme_of(url))
+    make = MIGRATIONS.get(read_scheme(url))
     if make is None:
         raise EdictumConfigError(
             "Only a PostgreSQL session store can be migrated.",
             hint="There is one version of the other stores so far: nothing is to do.",
         )
-    plain, options = _options(url, {})
+    plain, options = take_options(url, {})
     if credentials is not None:
         options = replace(options, credentials=credentials)
     done: Migration = PORTAL.run(make(plain, options).migrate(dry_run=dry_run, grant_to=grant_to))
     return done
 
 
-def _scheme_of(url: Any) -> str:
+def read_scheme(url: Any) -> str:
     if not isinstance(url, str):
         raise EdictumConfigError(f"The URL of a session store is a {type(url).__name__}, not text.")
     return url.partition(":")[0].lower()
@@ -121,7 +121,7 @@ FOR_GOOD = ("ttl", "none")
 SWITCHES = {"allow_eviction": "allow_eviction", "migrate": "migrates"}
 
 
-def _options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
+def take_options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
     """Split our own query options from a URL; a keyword argument beats the URL."""
     from urllib.parse import parse_qsl, urlencode
 
@@ -162,8 +162,13 @@ def _memory(url: str, options: Options) -> Ledger:
 
 
 def _sqlite(url: str, options: Options) -> Ledger:
-    problem = "The SQLite session store needs a POSIX system with sqlite3."
-    store = _import_store("_sqlite", problem, "Use memory: or a server.").SqliteStore
+    path = read_sqlite_path(url)
+    return _with_store(_import_sqlite().SqliteStore(path, ttl_s=options.ttl_s), options)
+
+
+def read_sqlite_path(url: str) -> str:
+    """Return the path that a URL names, on a system where it can be used."""
+    _import_sqlite()
     _refuse_query(url)
     path = url.removeprefix("sqlite:///")
     if not path or path == url:
@@ -171,7 +176,12 @@ def _sqlite(url: str, options: Options) -> Ledger:
             f"{url!r} does not name a file.",
             hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
         )
-    return _with_store(store(path, ttl_s=options.ttl_s), options)
+    return path
+
+
+def _import_sqlite() -> Any:
+    problem = "The SQLite session store needs a POSIX system with sqlite3."
+    return _import_store("_sqlite", problem, "Use memory: or a server.")
 
 
 def _redis(url: str, options: Options) -> Ledger:

@@ -25,18 +25,21 @@ from edictum.testing.fakes import (
 
 if TYPE_CHECKING:
     from edictum.testing.adapter import AdapterConformance
+    from edictum.testing.approval_queue import ApprovalQueueConformance
     from edictum.testing.cases import Case, load_cases, run_cases
     from edictum.testing.ledger import LedgerConformance
 
 # Imported on first use: they need more of the library, and reading cases needs the extra `yaml`.
 _LAZY = {
     "AdapterConformance": "adapter",
+    "ApprovalQueueConformance": "approval_queue",
     "LedgerConformance": "ledger",
     **dict.fromkeys(("Case", "load_cases", "run_cases"), "cases"),
 }
 __all__ = [
     "AdapterConformance",
     "ApprovalConformance",
+    "ApprovalQueueConformance",
     "AsyncLedger",
     "AuditConformance",
     "Case",

@@ -7,8 +7,9 @@ A call is admitted, run, and concluded:
   denies, a person is asked (``approval``). Then one atomic Reservation checks all limits of the
   session and takes the call's slots, session contracts judge the counters of that moment, and the
   event ``call_allowed`` is recorded. A denial is recorded as ``call_denied`` (**refuse**).
-* **run**: the tool's body gets the arguments that were checked. They were copied when the call
-  was made, so neither the caller nor a hook can change them in between.
+* **run**: the approval of a person, where there is one, is marked as used. The tool's body gets
+  the arguments that were checked. They were copied when the call was made, so neither the caller
+  nor a hook can change them in between.
 * **conclude** (``conclusion``, ``verdict``): detect whether the call succeeded, ask postconditions
   and after-hooks, settle the reservation as a success or a failure, record the closing event and
   return the outcome.
@@ -39,6 +40,7 @@ from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decision import Failed
 from edictum.core.effects import Notify, Ran, RanChanged, RunTool
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
+from edictum.core.lifecycle.approval import end_approval, use_approval
 from edictum.core.lifecycle.conclusion import (
     abort,
     conclude,
@@ -72,6 +74,10 @@ def lifecycle(
             return (yield from refuse(admission, plan, config))
         if config.on_allow is not None:
             yield Notify(config.on_allow, (admission.call,), "on_allow")
+        if admission.approval is not None:
+            refused = yield from use_approval(admission, config)
+            if refused is not None:
+                return (yield from refuse(refused, plan, config))
         start = admission.run if turn is None else turn.start(admission.run)
         if isinstance(start, Refusal):
             return (yield from release_unstarted(admission, TurnOver(start), plan, config))
@@ -88,7 +94,10 @@ def lifecycle(
             ran = turn.ran(ran)
         if run.charges is not NO_CHARGES:
             admission = admission.measure(ran)
-        return (yield from conclude(admission, ran, plan, config, failure_flag, turn))
+        outcome = yield from conclude(admission, ran, plan, config, failure_flag, turn)
+        if admission.approval is not None:
+            yield from end_approval(admission, started=not ran.not_started)
+        return outcome
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:
             yield from abort(admission or Admission(run, plan.passed), exc, ran, plan, config)

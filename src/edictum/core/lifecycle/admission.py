@@ -61,6 +61,7 @@ class Admission:
     per_tool: Mapping[str, Counters] | None = None  # of the same moment as ``counters``
     reservation: Reservation | None = None  # what ``counters`` answer; None on the fast path
     waivable: tuple[Limit, ...] = ()  # full limits that an approval waives for this call
+    approval: Any = None  # the request that a person has granted, to be used by this call
 
     @property
     def call(self) -> ToolCall:
@@ -455,7 +456,8 @@ def _ask_then_reserve(
         first = admission.decision
         denied = first.deny(first.source or "", first.name or "", first.reason)
         admission = admission.deny(denied)
-    return replace(admission, recorded=admission.decision.effect == "allow")
+    is_allowed = admission.decision.effect == "allow"
+    return replace(admission, recorded=is_allowed, approval=approved.approval)
 
 
 def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:

@@ -15,8 +15,10 @@ from edictum.core.effects import (
     Ask,
     AwaitDecision,
     Effect,
+    EndApproval,
     NoApprovalBackend,
     Pause,
+    UseApproval,
     Withdraw,
     Within,
 )
@@ -154,7 +156,34 @@ def _await_person(
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
             return _deny_unanswered(admission, "did not answer", reply), about
         answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
-    return (yield from _apply_answer(admission, config, answer, about)), about
+    ended = yield from _apply_answer(admission, config, answer, about)
+    if answer.action is GRANTED:  # else there is nothing to use: silence was taken for consent
+        ended = replace(ended, approval=request)
+    return ended, about
+
+
+def use_approval(
+    admission: Admission, config: LifecycleConfig
+) -> Generator[Effect, Any, Admission | None]:
+    """Write that an approved call is started. Returns None, or the denied admission if the approval
+    does not count any more, or that cannot be written.
+    """
+    used = yield UseApproval(admission.approval)
+    if used is True:
+        return None
+    if used is not False:
+        return _deny_unanswered(admission, "could not write that the call is started", used)
+    reason = "The approval was revoked, or another call has used it. Call again."
+    about = Approval(admission.approval.approval_id)
+    return (yield from _apply_answer(admission, config, PersonsAnswer(VOID, False, reason), about))
+
+
+def end_approval(admission: Admission, *, started: bool) -> Generator[Effect, Any, None]:
+    """Write that an approved call has ended, or give its approval back. A failure changes nothing:
+    the approval then counts as used.
+    """
+    if admission.approval is not None:
+        yield EndApproval(admission.approval, started)
 
 
 def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
@@ -208,6 +237,8 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Pe
         return PersonsAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
     if status == "withdrawn":
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
+    if status == "void":
+        return PersonsAnswer(VOID, False, reason or "The approval does not count any more.")
     if _is_for_another_call(told, request, digest):
         return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":

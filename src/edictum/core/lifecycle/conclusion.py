@@ -31,7 +31,7 @@ from edictum.core.effects import (
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission, decide, with_estimate
-from edictum.core.lifecycle.approval import record_pause
+from edictum.core.lifecycle.approval import end_approval, record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -236,6 +236,8 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
         return admission.outcome
     if admission.holds:
         yield _settlement(admission, plan, "release")
+    if admission.approval is not None:
+        yield from end_approval(admission, started=False)
     call, decision, context = admission.call, admission.decision, config.context
     notes: tuple[str, ...] = ()
     if not admission.recorded:
@@ -280,6 +282,7 @@ def release_unstarted(
 
 def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
     settled = yield _settlement(admission, plan, "release")
+    yield from end_approval(admission, started=False)
     if type(settled) is Counters:
         admission = replace(admission, counters=settled)
     closed = yield from record_pause(admission, pause, config)

@@ -25,7 +25,7 @@ from edictum.core.lifecycle.admission import (
     read_grant,
     reservation_for,
 )
-from edictum.core.lifecycle.approval import obtain_approval
+from edictum.core.lifecycle.approval import end_approval, obtain_approval
 from edictum.core.lifecycle.conclusion import refuse
 from edictum.core.lifecycle.verdict import with_note
 from edictum.core.limits import Counters, Grant, Metric
@@ -213,6 +213,7 @@ def _replay(
         admission = yield from obtain_approval(admission, config, turn)
     if admission.decision.effect == "deny":
         return (yield from refuse(admission, plan, config))
+    yield from end_approval(admission, started=True)
     replayed = replace(
         decision,
         effect="allow",

@@ -1,0 +1,338 @@
+"""ApprovalQueue: requests for approval in a store that processes share.
+
+One process asks and waits, another lists and answers. A request outlives the process that asked:
+the same call, made again, finds its question and its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Unpack
+from uuid import uuid4
+
+from edictum.approval._steps import (
+    Answering,
+    Asking,
+    Ending,
+    Looking,
+    QueueRow,
+    QueueStep,
+    Rejection,
+    Revoking,
+    Taking,
+    Using,
+    Withdrawing,
+)
+from edictum.approval._waiters import Waiters
+from edictum.approval.port import (
+    ApprovalDecision,
+    ApprovalRequest,
+    ApprovalStatus,
+    RequestOptions,
+)
+from edictum.core._records import record
+from edictum.core.freeze import EMPTY
+from edictum.errors import EdictumInputError
+from edictum.execution.portal import PORTAL
+from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
+
+ASKER_LEASE_S = 30.0
+LOOK_AGAIN_S = 1.0  # at a yes that another call has claimed
+ASK_TIMEOUT_S = 300.0
+STARTED_BEFORE = (
+    "The approval was used before: the call was started then, and whether it had its effect is not"
+    " known. It is not started again."
+)
+ENDS = {
+    ApprovalStatus.USED: STARTED_BEFORE,
+    ApprovalStatus.DONE: "The approval was used before: the call has run, and is not run again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedApproval:
+    """A request as it stands in a queue. Arguments, message and principal have no secrets."""
+
+    approval_id: str
+    status: ApprovalStatus
+    tool_name: str
+    tool_args: Mapping[str, Any]
+    message: str
+    session_id: str | None
+    call_id: str | None
+    principal: Mapping[str, Any] | None
+    contract: str | None
+    digest: str
+    timeout_effect: Literal["deny", "allow"]
+    asked_at: datetime
+    expires_at: datetime
+    answered_at: datetime | None
+    approver: str | None
+    reason: str | None
+
+
+@record
+class Listing:
+    """Which pending requests to list: the oldest first, those after the one of an id."""
+
+    session_id: str | None
+    tool_name: str | None
+    limit: int
+    after: str | None
+
+
+@record
+class Polling:
+    """Ask what has changed, and renew the leases of those who wait."""
+
+    since: int
+    renewed: list[str]
+    lease_s: float
+
+
+class ApprovalQueue:
+    """An approval backend on a store, and the other side of it: what is asked, and answers.
+
+    A guard asks and waits. ``pending``, ``get``, ``answer`` and ``revoke`` are for the person's
+    side, in this or any other process. Who calls ``answer`` has verified who the approver is.
+    """
+
+    def __init__(
+        self, store: Store, *, lease_s: float = ASKER_LEASE_S, wait_s: float = DEFAULT_WAIT_S
+    ) -> None:
+        self.name = store.name
+        self._lease_s = lease_s
+        self._pool = SenderPool(store, wait_s, MAX_BATCH, "approval store")
+        self._waiters = Waiters(_make_poll(self._pool, lease_s), lease_s / 3)
+        self._holders: dict[str, str] = {}  # by approval id, for as long as it is waited for
+        self._claims: dict[str, str] = {}  # taken, not used
+        self._used: dict[str, str] = {}
+        self._finalizer = weakref.finalize(self, self._pool.stop)
+
+    def _send(self, step: QueueStep) -> Awaitable[Any]:
+        return Operation(self._pool, "approval", step)
+
+    # --- The side of the call ---------------------------------------------------------------------
+
+    async def request_approval(
+        self,
+        tool_name: str,
+        tool_args: Mapping[str, Any],
+        message: str,
+        **options: Unpack[RequestOptions],
+    ) -> ApprovalRequest:
+        """Ask, or find the question again that the same call has asked before a crash."""
+        metadata = options.get("metadata") or EMPTY
+        made = QueueRow(
+            approval_id=str(uuid4()),
+            session_id=options.get("session_id"),
+            call_id=metadata.get("call_id"),
+            digest=metadata.get("digest", ""),
+            tool_name=tool_name,
+            tool_args=tool_args,
+            message=message,
+            timeout=options.get("timeout", ASK_TIMEOUT_S),
+            timeout_effect=options.get("timeout_effect", "deny"),
+            principal=options.get("principal"),
+            contract=metadata.get("contract"),
+            holder=str(uuid4()),
+        )
+        asked: QueueRow = await self._send(Asking(made, self._lease_s))
+        self._holders[asked.approval_id] = made.holder
+        return ApprovalRequest(
+            asked.approval_id,
+            tool_name,
+            tool_args,
+            asked.message,
+            made.timeout,
+            options.get("timeout_effect", "deny"),
+            made.principal,
+            metadata,
+            _to_datetime(asked.asked_at),
+            made.session_id,
+            asked.digest,
+        )
+
+    async def wait_for_decision(
+        self, approval_id: str, timeout: float | None = None
+    ) -> ApprovalDecision:
+        """Wait for the answer, and claim a yes for this call."""
+        claim = str(uuid4())
+        with self._waiters.join(approval_id) as waiter:
+            try:
+                async with asyncio.timeout(timeout):
+                    while True:
+                        waiter.forget_changes()
+                        row = await self._send(Taking(approval_id, claim, self._lease_s))
+                        if not _is_awaited(row, claim):
+                            break
+                        await waiter.wait(
+                            self._lease_s if row.status is ApprovalStatus.PENDING else LOOK_AGAIN_S
+                        )
+            except TimeoutError:
+                row = await self._send(Taking(approval_id, claim, self._lease_s, gives_up=True))
+        return self._decide(approval_id, row, claim)
+
+    def _decide(self, approval_id: str, row: QueueRow | None, claim: str) -> ApprovalDecision:
+        if row is None:
+            reason = "The request is not in the queue any more."
+            return ApprovalDecision(False, status=ApprovalStatus.VOID, reason=reason)
+        if row.status is ApprovalStatus.CLAIMED and row.claim == claim:
+            self._claims[approval_id] = claim
+            return _make_decision(row, ApprovalStatus.APPROVED)
+        self._holders.pop(approval_id, None)
+        if row.status in (ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN):
+            return _make_decision(row, row.status)
+        if (
+            row.status is ApprovalStatus.CLAIMED
+        ):  # by another call, for as long as this one could wait
+            return _make_decision(row, ApprovalStatus.TIMEOUT)
+        return replace(
+            _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
+        )
+
+    async def use(self, approval_id: str) -> bool:
+        """Write that the tool is started. False: the yes was revoked, or is another call's."""
+        claim = self._claims.pop(approval_id, None)
+        if claim is None:
+            return False
+        self._used[approval_id] = claim
+        return bool(await self._send(Using(approval_id, claim)))
+
+    async def end(self, approval_id: str, started: bool) -> None:
+        """Write that the tool has ended, or give back a yes whose tool was not started."""
+        self._holders.pop(approval_id, None)
+        claim = self._claims.pop(approval_id, None) or self._used.pop(approval_id, None)
+        if claim is not None:
+            op = Operation(self._pool, "approval end", Ending(approval_id, claim, started))
+            self._pool.send(op)
+            await op
+
+    async def withdraw(self, approval_id: str) -> None:
+        """Withdraw a request that is not awaited any more."""
+        self._claims.pop(approval_id, None)
+        holder = self._holders.pop(approval_id, None)
+        if holder is not None:
+            await self._send(Withdrawing(approval_id, holder))
+
+    # --- The side of the person -------------------------------------------------------------------
+
+    async def get(self, approval_id: str) -> QueuedApproval | None:
+        """Return a request, whatever became of it; None when it is not known, or forgotten."""
+        row = await self._send(Looking(approval_id))
+        return None if row is None else _to_public(row)
+
+    async def pending(
+        self,
+        *,
+        session_id: str | None = None,
+        tool_name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[QueuedApproval]:
+        """Return requests that wait for an answer, the oldest first.
+
+        ``after`` is the id of the last one of the page before.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise EdictumInputError(f"pending: limit is {limit!r:.80}.", hint="Use 1 or more.")
+        wanted = Listing(session_id, tool_name, limit, after)
+        rows = await Operation(self._pool, "approval", wanted)
+        return [_to_public(row) for row in rows]
+
+    async def answer(
+        self, approval_id: str, approved: bool, *, approver: str, reason: str | None = None
+    ) -> QueuedApproval:
+        """Say yes or no to a pending request; the first answer counts.
+
+        Raises EdictumInputError when the request is unknown, or is not pending any more.
+        """
+        if not isinstance(approved, bool) or not isinstance(approver, str) or not approver:
+            raise EdictumInputError(
+                "answer: approved is a bool, and approver names a person.",
+                hint='Use answer(approval_id, True, approver="ann").',
+            )
+        step = Answering(approval_id, str(uuid4()), approved, approver, reason)
+        return await self._change(approval_id, step)
+
+    async def revoke(
+        self, approval_id: str, *, approver: str, reason: str | None = None
+    ) -> QueuedApproval:
+        """Take back a yes whose tool was not started yet.
+
+        Raises EdictumInputError when there is none.
+        """
+        return await self._change(approval_id, Revoking(approval_id, approver, reason))
+
+    async def _change(self, approval_id: str, step: QueueStep) -> QueuedApproval:
+        answer = await self._send(step)
+        if answer is None:
+            hint = "It is in another store, or was forgotten."
+            raise EdictumInputError(f"No approval request {approval_id!r:.80}.", hint=hint)
+        if isinstance(answer, Rejection):
+            raise EdictumInputError(f"Approval request {approval_id!r:.80}: {answer.reason}")
+        self._waiters.wake([approval_id])
+        return _to_public(answer)
+
+    # --- The store --------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Return if the store can be used; raise what is wrong otherwise."""
+        await Operation(self._pool, "ping", None)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._pool.leave()
+        await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
+
+
+def _make_poll(pool: SenderPool, lease_s: float) -> Any:
+    def poll(since: int, renewed: list[str]) -> Any:
+        return PORTAL.run(Operation(pool, "approval", Polling(since, renewed, lease_s)))
+
+    return poll
+
+
+def _is_awaited(row: QueueRow | None, claim: str) -> bool:
+    """Return whether there is more to wait for: an answer, or the end of another call's claim."""
+    if row is None:
+        return False
+    return row.status is ApprovalStatus.PENDING or (
+        row.status is ApprovalStatus.CLAIMED and row.claim != claim
+    )
+
+
+def _make_decision(row: QueueRow, status: ApprovalStatus) -> ApprovalDecision:
+    approved = status is ApprovalStatus.APPROVED
+    at = datetime.now(UTC) if row.answered_at is None else _to_datetime(row.answered_at)
+    return ApprovalDecision(approved, row.approver, row.reason, status, at, row.digest)
+
+
+def _to_datetime(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _to_public(row: QueueRow) -> QueuedApproval:
+    answered = None if row.answered_at is None else _to_datetime(row.answered_at)
+    return QueuedApproval(
+        row.approval_id,
+        row.status,
+        row.tool_name,
+        row.tool_args,
+        row.message,
+        row.session_id,
+        row.call_id,
+        row.principal,
+        row.contract,
+        row.digest,
+        "allow" if row.timeout_effect == "allow" else "deny",
+        _to_datetime(row.asked_at),
+        _to_datetime(row.expires_at),
+        answered,
+        row.approver,
+        row.reason,
+    )

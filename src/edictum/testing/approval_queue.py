@@ -1,0 +1,292 @@
+"""ApprovalQueueConformance: what every store of an approval queue must do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
+from edictum.errors import EdictumInputError
+from edictum.testing.approval import ARGS, LATER, SOON, ApprovalConformance, _in_loop
+
+AT_ONCE = 0.001  # a lease that is over when the next question is asked
+WAITERS = 200
+
+
+class ApprovalQueueConformance(ApprovalConformance):
+    """Subclass it, say how a queue is opened, and run it as tests.
+
+    ``open_queue`` opens the same store each time within a test, and an empty one for each test.
+    """
+
+    def open_queue(self, lease_s: float = LATER) -> Any:
+        """Return a queue on the store of this test, as a process of its own would open it."""
+        raise NotImplementedError
+
+    def make_backend(self) -> Any:
+        return self.open_queue()
+
+    async def answer(self, backend: Any, request: ApprovalRequest, approved: bool) -> None:
+        await backend.answer(request.approval_id, approved, approver="ann")
+
+    @staticmethod
+    async def _ask_for(
+        queue: Any,
+        call_id: str | None = "c-1",
+        digest: str = "d-1",
+        session_id: str = "s-1",
+        **options: Any,
+    ) -> ApprovalRequest:
+        metadata = {"digest": digest, "call_id": call_id, "contract": "ask"}
+        asked: dict[str, Any] = {
+            "tool_name": "delete",
+            "tool_args": ARGS,
+            "message": "Really?",
+            "session_id": session_id,
+            "metadata": metadata,
+        }
+        request: ApprovalRequest = await queue.request_approval(**{**asked, **options})
+        return request
+
+    @staticmethod
+    async def _wait(queue: Any, request: ApprovalRequest, timeout: float) -> ApprovalDecision:
+        decision: ApprovalDecision = await queue.wait_for_decision(
+            approval_id=request.approval_id, timeout=timeout
+        )
+        return decision
+
+    async def _ask_and_claim(self, queue: Any, call_id: str = "c-1") -> ApprovalRequest:
+        """Ask, say yes, and take the yes, as a call does before it starts."""
+        request = await self._ask_for(queue, call_id)
+        await queue.answer(request.approval_id, True, approver="ann")
+        assert (await self._wait(queue, request, LATER)).approved
+        return request
+
+    async def _expect_rejection(self, answering: Any) -> None:
+        try:
+            await answering
+        except EdictumInputError:
+            return
+        raise AssertionError("an answer that cannot count was taken")
+
+    # --- Listing ----------------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_another_process_lists_what_is_pending(self) -> None:
+        """Fail if a person cannot see what is asked, or sees something else."""
+        request = await self._ask_for(self.open_queue(), principal={"user_id": "u"})
+        (listed,) = await self.open_queue().pending()
+        assert (listed.approval_id, listed.status) == (request.approval_id, "pending")
+        assert (listed.tool_name, listed.tool_args, listed.message) == ("delete", ARGS, "Really?")
+        assert (listed.session_id, listed.call_id, listed.contract) == ("s-1", "c-1", "ask")
+        assert (listed.principal, listed.digest) == ({"user_id": "u"}, "d-1")
+
+    @_in_loop
+    async def test_pending_requests_have_filters_and_pages(self) -> None:
+        """Fail if a page repeats or leaves out a request."""
+        queue, asked = self.open_queue(), []
+        for number in range(5):
+            tool = "odd" if number % 2 else "even"
+            request = await self._ask_for(queue, f"c-{number}", tool_name=tool)
+            asked.append(request.approval_id)
+        await self._ask_for(queue, "c-9", session_id="s-2", tool_name="odd")
+        pages, after = [], None
+        while page := await queue.pending(session_id="s-1", limit=2, after=after):
+            pages += [it.approval_id for it in page]
+            after = pages[-1]
+        assert pages == asked
+        odd = await queue.pending(tool_name="odd")
+        assert [it.call_id for it in odd] == ["c-1", "c-3", "c-9"]
+
+    @_in_loop
+    async def test_only_what_waits_for_an_answer_is_pending(self) -> None:
+        queue = self.open_queue()
+        answered, withdrawn = [await self._ask_for(queue, call_id) for call_id in ("c-1", "c-2")]
+        await self._ask_for(queue, "c-3", timeout=AT_ONCE)
+        await queue.answer(answered.approval_id, False, approver="ann")
+        await queue.withdraw(withdrawn.approval_id)
+        await asyncio.sleep(SOON)
+        assert await queue.pending() == []
+
+    @_in_loop
+    async def test_arguments_may_be_of_any_kind(self) -> None:
+        """Fail if a call cannot be asked about because of what its arguments are."""
+        args = {"text": 'a"\x00\ud800ü', "number": float("inf"), "raw": b"\xff", "set": {1}}
+        queue = self.open_queue()
+        await self._ask_for(queue, tool_args=args)
+        (listed,) = await queue.pending()
+        assert set(listed.tool_args) == set(args)
+
+    # --- Answers ----------------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_an_answer_from_another_process_reaches_the_call(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue)
+        waiting = await self._start_waiting(queue, request)
+        await self.open_queue().answer(request.approval_id, False, approver="ann", reason="no")
+        decision = await waiting
+        told = (decision.status, decision.approver, decision.reason, decision.digest)
+        assert told == (ApprovalStatus.DENIED, "ann", "no", "d-1")
+
+    @_in_loop
+    async def test_the_first_answer_counts(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue)
+        await queue.answer(request.approval_id, False, approver="ann")
+        await self._expect_rejection(queue.answer(request.approval_id, True, approver="bob"))
+        assert not (await self._wait(queue, request, LATER)).approved
+
+    @_in_loop
+    async def test_only_a_pending_request_takes_an_answer(self) -> None:
+        queue = self.open_queue()
+        late = await self._ask_for(queue, "c-1", timeout=AT_ONCE)
+        given_up = await self._ask_for(queue, "c-2")
+        await queue.withdraw(given_up.approval_id)
+        unanswered = await self._ask_for(queue, "c-3")
+        assert (await self._wait(queue, unanswered, SOON)).status == ApprovalStatus.TIMEOUT
+        for request in (late, given_up, unanswered):
+            await self._expect_rejection(queue.answer(request.approval_id, True, approver="ann"))
+        await self._expect_rejection(queue.answer("unknown", True, approver="ann"))
+        assert await queue.get("unknown") is None
+
+    @_in_loop
+    async def test_many_calls_wait_without_a_thread_each(self) -> None:
+        queue = self.open_queue()
+        requests = [await self._ask_for(queue, f"c-{number}") for number in range(WAITERS)]
+        before = threading.active_count()
+        waiting = [asyncio.ensure_future(self._wait(queue, it, LATER)) for it in requests]
+        await asyncio.sleep(SOON)
+        assert threading.active_count() <= before + 3
+        other = self.open_queue()
+        for request in requests:
+            await other.answer(request.approval_id, True, approver="ann")
+        assert all(decision.approved for decision in await asyncio.gather(*waiting))
+
+    # --- The same question ------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_the_same_call_asks_the_same_question(self) -> None:
+        """Fail if a restart loses a question, or the answer that came meanwhile."""
+        first = await self._ask_for(self.open_queue())
+        other = self.open_queue()
+        again = await self._ask_for(other)
+        assert again.approval_id == first.approval_id
+        await other.answer(first.approval_id, True, approver="ann")
+        resumed = self.open_queue()
+        third = await self._ask_for(resumed)
+        assert third.approval_id == first.approval_id
+        assert (await self._wait(resumed, third, LATER)).approved
+
+    @_in_loop
+    async def test_an_equal_call_asks_the_same_question_once_the_asker_is_gone(self) -> None:
+        first = await self._ask_for(self.open_queue(AT_ONCE), "c-1")
+        await asyncio.sleep(SOON)
+        assert (await self._ask_for(self.open_queue(), "c-2")).approval_id == first.approval_id
+
+    @_in_loop
+    async def test_two_live_equal_calls_are_two_questions(self) -> None:
+        """Fail if one answer can be taken for two calls."""
+        queue = self.open_queue()
+        ids = {(await self._ask_for(queue, call_id)).approval_id for call_id in ("c-1", "c-2")}
+        assert len(ids) == 2
+
+    @_in_loop
+    async def test_a_process_that_waits_stays_alive_longer_than_its_lease(self) -> None:
+        queue = self.open_queue(lease_s=1.0)
+        waiting = await self._start_waiting(queue, await self._ask_for(queue, "c-1"))
+        await asyncio.sleep(1.5)
+        second = await self._ask_for(self.open_queue(), "c-2")
+        assert second.approval_id not in {it.approval_id for it in await queue.pending(limit=1)}
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    @_in_loop
+    async def test_another_call_never_finds_the_answer(self) -> None:
+        """Fail if a yes is given to other arguments, or in another session."""
+        queue = self.open_queue(AT_ONCE)
+        request = await self._ask_for(queue)
+        await queue.answer(request.approval_id, True, approver="ann")
+        await asyncio.sleep(SOON)
+        other_call = await self._ask_for(queue, digest="d-2")
+        other_session = await self._ask_for(queue, session_id="s-2")
+        unbound = [await self._ask_for(queue, digest="", call_id=None) for _ in range(2)]
+        asked = [request, other_call, other_session, *unbound]
+        assert len({it.approval_id for it in asked}) == 5
+        for it in asked[1:]:
+            assert (await self._wait(queue, it, AT_ONCE)).status == ApprovalStatus.TIMEOUT
+
+    # --- Used once --------------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_a_yes_is_used_once(self) -> None:
+        """Fail if two processes that make the same call both start it."""
+        queues = [self.open_queue(), self.open_queue()]
+        requests = [await self._ask_for(queue) for queue in queues]
+        await queues[0].answer(requests[0].approval_id, True, approver="ann")
+        first = await self._wait(queues[0], requests[0], LATER)
+        assert first.approved
+        second = asyncio.ensure_future(self._wait(queues[1], requests[1], LATER))
+        assert await queues[0].use(requests[0].approval_id) is True
+        assert await queues[0].use(requests[0].approval_id) is False
+        assert (await second).status == ApprovalStatus.VOID
+        assert await queues[1].use(requests[1].approval_id) is False
+
+    @_in_loop
+    async def test_a_yes_that_was_not_used_is_there_for_the_same_call(self) -> None:
+        """Fail if a kill between the answer and the start of the tool loses the answer."""
+        await self._ask_and_claim(self.open_queue(AT_ONCE))
+        await asyncio.sleep(SOON)
+        queue = self.open_queue()
+        request = await self._ask_for(queue)
+        assert (await self._wait(queue, request, LATER)).approved
+        assert await queue.use(request.approval_id) is True
+
+    @_in_loop
+    async def test_a_call_that_was_started_is_not_started_again(self) -> None:
+        """Fail if a kill while the tool runs leads to a second run with the same yes."""
+        killed = self.open_queue(AT_ONCE)
+        request = await self._ask_and_claim(killed)
+        assert await killed.use(request.approval_id) is True
+        await asyncio.sleep(SOON)
+        queue = self.open_queue()
+        again = await self._ask_for(queue)
+        decision = await self._wait(queue, again, LATER)
+        assert (decision.approved, decision.status) == (False, ApprovalStatus.VOID)
+        equal = await self._ask_for(queue, "c-2")
+        assert equal.approval_id != request.approval_id
+        assert request.approval_id in equal.message  # the person is told that it was started
+
+    @_in_loop
+    async def test_a_call_that_has_run_is_not_started_again(self) -> None:
+        """Fail if the same call runs twice; an equal one of another id is a new question."""
+        queue = self.open_queue()
+        request = await self._ask_and_claim(queue)
+        await queue.use(request.approval_id)
+        await queue.end(request.approval_id, True)
+        decision = await self._wait(queue, await self._ask_for(queue), LATER)
+        assert (decision.approved, decision.status) == (False, ApprovalStatus.VOID)
+        equal = await self._ask_for(queue, "c-2")
+        assert (equal.approval_id != request.approval_id, equal.message) == (True, "Really?")
+
+    @_in_loop
+    async def test_a_yes_whose_tool_did_not_start_is_free_again(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_and_claim(queue)
+        await queue.use(request.approval_id)
+        await queue.end(request.approval_id, False)
+        again = await self._ask_for(queue, "c-2")
+        assert again.approval_id == request.approval_id
+        assert (await self._wait(queue, again, LATER)).approved
+
+    @_in_loop
+    async def test_a_revoked_yes_stops_the_call(self) -> None:
+        """Fail if a yes that was taken back, even after the call has claimed it, starts a tool."""
+        queue = self.open_queue()
+        request = await self._ask_and_claim(queue)
+        await self.open_queue().revoke(request.approval_id, approver="ann")
+        assert await queue.use(request.approval_id) is False
+        used = await self._ask_and_claim(queue, "c-2")
+        assert await queue.use(used.approval_id) is True
+        await self._expect_rejection(queue.revoke(used.approval_id, approver="ann"))
