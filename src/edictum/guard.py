@@ -98,6 +98,7 @@ from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.secret_scan import secret_detector
 from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
@@ -280,6 +281,8 @@ class Edictum(OlderGuard):
         config = replace(config, digest_in_force=self._digest_in_force)
         self._state = _make_state(policy, wiring, config, base, language)
         call_in_child(self._renew_state)
+        if wiring.sinks:
+            secret_detector()  # made now, as the first event would hold its event loop for it
 
     def _renew_state(self) -> None:
         """Name the forked child as the origin of its events; those from before keep the parent."""
