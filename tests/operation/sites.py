@@ -15,19 +15,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import asyncpg
 import redis
 
 from edictum import Edictum
+from edictum.execution.portal import PORTAL
 from support.old_program import OldProgram, unpack_old_source
 from support.processes import ROOT
 from support.proxy import Proxy
-from support.servers import PgBouncer, Postgres, ValkeySentinels, free_port
+from support.servers import PgBouncer, Postgres, Valkey, free_port
 from support.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -255,47 +256,60 @@ class PostgresSite(Site):
         return OldProgram(self.old_source, f"{self.database.url}?wait=10", LIMIT)
 
 
-class ValkeySite(Site):
-    """A Valkey with a replica and three sentinels, and a user whose password stands in a file."""
+class ReplicatedSite(Site):
+    """Two PostgreSQL servers: what the first one answers, the second one has on its disk."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self.servers = ValkeySentinels()
-        stack.callback(self.servers.stop)
+        self.primary = Postgres()
+        stack.callback(self.primary.stop)
+        self.replica = Postgres(replica_of=self.primary)
+        stack.callback(self.replica.stop)
+        self.wait_for_replica()
+        hosts = ",".join(f"127.0.0.1:{it.port}" for it in (self.primary, self.replica))
+        super().__init__(folder, f"postgresql://pg@{hosts}/postgres?wait=1s&lease=5s")
+        self.origins = [f"postgres with a replica: {self.primary.origin}"]
+
+    def wait_for_replica(self) -> None:
+        """Have the primary wait for its replica with every commit."""
+        run_sql(self.primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        run_sql(self.primary, "SELECT pg_reload_conf()")
+        query = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        wait_until(lambda: run_sql(self.primary, query))
+
+
+def run_sql(server: Postgres, query: str) -> Any:
+    """Return the first value that a query gives."""
+
+    async def run() -> Any:
+        db = await asyncpg.connect(server.url)
+        try:
+            return await db.fetchval(query)
+        finally:
+            await db.close()
+
+    return PORTAL.run(run())
+
+
+class ValkeySite(Site):
+    """A Valkey, and a user whose password stands in a file."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.server = Valkey()
+        stack.callback(self.server.stop)
         self.password_file = folder / "password"
-        self.set_password("first")
         self.password_file.write_text("first")
-        url = self.servers.url.replace("//", "//app@")
+        self.set_password("first")
+        url = self.server.url.replace("//", "//app@")
         options = f"password_file={self.password_file}&wait=1s&lease=5s"
         super().__init__(folder, f"{url}?{options}")
-        self.origins = [f"valkey sentinel: {self.servers.origin}"]
-        wait_until(self.has_replica)
+        self.origins = [f"valkey: {self.server.origin}"]
 
-    def clients(self) -> Iterator[redis.Redis]:
-        """Yield a client of each server, as its administrator."""
-        for server in (self.servers.primary, self.servers.replica):
-            with redis.Redis(port=server.port, decode_responses=True) as client:
-                yield client
+    def command(self, *words: str) -> None:
+        """Say something to the server, as its administrator."""
+        with redis.Redis(port=self.server.port) as client:
+            client.execute_command(*words)
 
     def set_password(self, password: str) -> None:
-        for client in self.clients():
-            rule = ("on", "resetpass", f">{password}", "~edictum:*", "+@all")
-            client.execute_command("ACL", "SETUSER", "app", *rule)
-            client.execute_command("CLIENT", "KILL", "USER", "app")
-
-    def ask_sentinels(self) -> list[dict[str, Any]]:
-        states = []
-        for server in self.servers.sentinels:
-            with redis.Redis(port=server.port, decode_responses=True) as client:
-                states.append(client.sentinel_master("ours"))
-        return states
-
-    def has_replica(self) -> bool:
-        """Return whether the sentinels know each other and a replica that follows the primary."""
-        known = [(s["num-slaves"], s["num-other-sentinels"]) for s in self.ask_sentinels()]
-        links = [client.info("replication") for client in self.clients()]
-        return known == [(1, 2)] * 3 and any(it.get("master_link_status") == "up" for it in links)
-
-    def find_primary(self) -> int:
-        """Return the port of the server that all sentinels name; 0 while they do not agree."""
-        ports = {int(state["port"]) for state in self.ask_sentinels()}
-        return ports.pop() if len(ports) == 1 else 0
+        rule = ("on", "resetpass", f">{password}", "~edictum:*", "+@all")
+        self.command("ACL", "SETUSER", "app", *rule)
+        self.command("CLIENT", "KILL", "USER", "app")

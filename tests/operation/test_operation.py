@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-from sites import LIMIT, PostgresSite, Site, ValkeySite
+from sites import LIMIT, PostgresSite, ReplicatedSite, Site, ValkeySite, run_sql
 
 from edictum import sessions
 from edictum.sessions import migrate
@@ -101,19 +100,29 @@ def upgrade_schema(site: PostgresSite) -> None:
     wait_until(site.service.all_say)
 
 
-# --- Valkey and its sentinels ---------------------------------------------------------------------
-
-
-def fail_over(site: ValkeySite) -> None:
-    """To the replica, and back."""
+def fail_over(site: ReplicatedSite) -> None:
+    """To the replica, and back: what was the primary follows the other one first."""
     for _ in range(2):
-        wait_until(site.has_replica)
-        before = site.find_primary()
-        with redis.Redis(port=site.servers.sentinels[0].port) as sentinel:
-            sentinel.execute_command("SENTINEL", "FAILOVER", "ours", "COORDINATED")
-        wait_until(lambda before=before: site.find_primary() not in (0, before))
+        site.primary.kill()
+        wait_until(lambda: site.service.all_say("ledger"))
+        site.primary, site.replica = site.replica, site.primary
+        run_sql(site.primary, "SELECT pg_promote()")
         wait_until(site.service.all_say)
         site.load.wait_for_success()
+        site.replica.follow(site.primary)
+        site.wait_for_replica()
+
+
+# --- Valkey ---------------------------------------------------------------------------------------
+
+
+def restart_valkey(site: ValkeySite) -> None:
+    """It has what it answered on its disk; its users are made anew."""
+    site.server.kill()
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.server.start()
+    site.set_password(site.password_file.read_text())
+    wait_until(site.service.all_say)
 
 
 def rotate_credentials(site: ValkeySite) -> None:
@@ -125,11 +134,9 @@ def rotate_credentials(site: ValkeySite) -> None:
 
 def switch_eviction_on(site: ValkeySite) -> None:
     """Noticed within a minute, by connections that stay open."""
-    for client in site.clients():
-        client.config_set("maxmemory-policy", "allkeys-lru")
+    site.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     wait_until(lambda: site.service.all_say("ledger"), timeout_s=150)
-    for client in site.clients():
-        client.config_set("maxmemory-policy", "noeviction")
+    site.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     wait_until(site.service.all_say)
 
 
@@ -205,8 +212,9 @@ STEPS: dict[type[Any], tuple[Step, ...]] = {
         Step(restart_pooler),
         *COMMON,
     ),
+    ReplicatedSite: (Step(fail_over),),
     ValkeySite: (
-        Step(fail_over, quick=False),
+        Step(restart_valkey),
         Step(rotate_credentials),
         Step(switch_eviction_on, quick=False),
         *COMMON,
