@@ -131,10 +131,19 @@ class FileAuditSink:
             raise OSError(f"only {written} of {len(line)} bytes were written")
 
     def _ends_within_a_line(self) -> bool:
-        """Return whether a full disk has cut the last line; False if the file cannot be read."""
-        with suppress(OSError), open(self._name, "rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read() != b"\n"
+        """Return whether a full disk has cut the last line; False if the file cannot be read.
+
+        A line that another process is just writing looks the same. Setting the times of the file
+        waits until that is done, and then the file has grown.
+        """
+        with suppress(OSError), open(self._name, "rb", buffering=0) as file:
+            while True:
+                end = file.seek(-1, os.SEEK_END)
+                if file.read(1) == b"\n":
+                    return False
+                os.utime(self._name)
+                if file.seek(-1, os.SEEK_END) == end:
+                    return True
         return False
 
     def _append_rotating(self, line: bytes, max_bytes: int) -> IO[bytes]:
