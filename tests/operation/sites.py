@@ -35,6 +35,9 @@ HERE = Path(__file__).parent
 WORKERS = 4
 LIMIT = 20
 TRIES = 30  # of each session: more than its limit
+# The lease is longer than any outage: a slot whose grant was not answered is given back in time, and
+# does not count as a call that may have run.
+TIMES = "wait=1s&lease=20s"
 POLICY = """\
 apiVersion: edictum/v1
 kind: ContractBundle
@@ -238,7 +241,7 @@ class PostgresSite(Site):
         stack.callback(self.pooler.stop)
         self.line = Proxy(self.pooler.port)
         stack.callback(self.line.close)
-        options = "pooler=transaction&wait=1s&lease=5s"
+        options = f"pooler=transaction&{TIMES}"
         url = f"postgresql://pg@127.0.0.1:{self.line.port}/postgres?{options}"
         super().__init__(folder, url)
         self.origins = [f"postgres: {self.database.origin}", f"pgbouncer: {self.pooler.origin}"]
@@ -266,7 +269,7 @@ class ReplicatedSite(Site):
         stack.callback(self.replica.stop)
         self.wait_for_replica()
         hosts = ",".join(f"127.0.0.1:{it.port}" for it in (self.primary, self.replica))
-        super().__init__(folder, f"postgresql://pg@{hosts}/postgres?wait=1s&lease=5s")
+        super().__init__(folder, f"postgresql://pg@{hosts}/postgres?{TIMES}")
         self.origins = [f"postgres with a replica: {self.primary.origin}"]
 
     def wait_for_replica(self) -> None:
@@ -300,7 +303,7 @@ class ValkeySite(Site):
         self.password_file.write_text("first")
         self.set_password("first")
         url = self.server.url.replace("//", "//app@")
-        options = f"password_file={self.password_file}&wait=1s&lease=5s"
+        options = f"password_file={self.password_file}&{TIMES}"
         super().__init__(folder, f"{url}?{options}")
         self.origins = [f"valkey: {self.server.origin}"]
 

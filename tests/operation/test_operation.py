@@ -277,7 +277,7 @@ def compare_counters(site: Site) -> None:
     for session, ran in bodies.items():
         wait_until(lambda session=session: count(session).in_flight == 0)
         counted = count(session).executions
-        assert ran <= counted <= ran + killed[session], session
+        assert ran <= counted <= ran + killed[session], (session, ran, counted, killed)
     asyncio.run(ledger.close())  # type: ignore[attr-defined]  # of stores
 
 
