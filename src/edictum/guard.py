@@ -101,6 +101,7 @@ from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
 from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.secret_scan import secret_detector
 from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
@@ -290,6 +291,8 @@ class Edictum(OlderGuard):
         OBSERVATION.add_guard(self)
         if OBSERVATION.observer is not self._state.observer:  # it was set meanwhile
             self._renew_state()
+        if wiring.sinks:
+            secret_detector()  # made now, as the first event would hold its event loop for it
 
     def _renew_state(self) -> None:
         """Take up what has changed in the process: the observer of calls, and in a forked child

@@ -28,6 +28,7 @@ from edictum import (
 from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, shorten
 from edictum.core.values import change_text
 from support.guards import approval_contract
+from support.processes import run_python
 
 POLICY = RedactionPolicy()
 
@@ -647,3 +648,31 @@ def test_a_mapping_that_cannot_be_read_is_shown_as_redacted_text() -> None:
     broken = UnreadableDict(note="password=hunter2")
     assert "hunter2" not in str(policy.redact_value({"in": broken}))
     assert "hunter2" not in str(policy.redact_secrets([broken]))
+
+
+# --- When its table is made -----------------------------------------------------------------------
+
+
+def test_the_table_of_secrets_is_made_with_a_guard_that_has_a_sink() -> None:
+    """Not in the event loop of the first call, nor in that of a forked worker, and not for a guard
+    that writes nothing.
+    """
+    code = """
+        import json, os, sys
+        from edictum import CollectingAuditSink, Edictum
+        from edictum.core.secret_scan import secret_detector
+        made = lambda: secret_detector.cache_info().misses
+        Edictum()
+        found = [made()]
+        guard = Edictum(audit_sink=CollectingAuditSink())
+        found.append(made())
+        guard.run_sync("t", {"text": "see https://example.com"}, lambda text: text)
+        found.append(made())
+        child = os.fork()
+        if child == 0:
+            guard.run_sync("t", {"text": "see https://example.com"}, lambda text: text)
+            os._exit(made())
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(json.dumps(found))
+        """
+    assert run_python(code) == [0, 1, 1, 1]

@@ -76,6 +76,31 @@ def test_every_event_is_there_once_while_files_are_rotated_and_moved(tmp_path: P
     )
 
 
+WRITER = """
+import sys
+from edictum import AuditEvent, FileAuditSink
+sink = FileAuditSink(sys.argv[1])
+for number in range(400):
+    text = [f"{number} words " * 20] * 100
+    sink.emit(AuditEvent(tool_name="t", call_id=f"{sys.argv[2]}-{number}", tool_args={"text": text}))
+"""
+
+
+@pytest.mark.slow
+def test_lines_that_processes_write_at_once_stand_alone(tmp_path: Path) -> None:
+    """Without rotation, and so without a lock: a line that another process is just writing is not
+    taken for one that was cut.
+    """
+    path = tmp_path / "audit.jsonl"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), f"p{number}"])
+        for number in range(PROCESSES)
+    ]
+    assert [writer.wait(600) for writer in writers] == [0] * PROCESSES
+    events = [json.loads(line)["call_id"] for line in path.read_text().splitlines()]
+    assert len(events) == len(set(events)) == PROCESSES * 400
+
+
 def test_a_process_notices_that_another_has_rotated(tmp_path: Path) -> None:
     """It writes to the new file, and what it writes counts there."""
     path = tmp_path / "audit.jsonl"

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edictum import AuditEvent, CollectingAuditSink, CompositeSink, Edictum, ToolExecutionResult
+from edictum import (
+    AuditEvent,
+    CollectingAuditSink,
+    CompositeSink,
+    Edictum,
+    FileAuditSink,
+    ToolExecutionResult,
+)
 from edictum.testing import FailingSink
 
 FULL_DISK = """
@@ -44,6 +51,26 @@ def test_a_line_that_is_cut_by_a_full_disk_stops_the_call_and_harms_no_other_lin
     torn, *whole = path.read_text().splitlines()
     assert len(torn) == 300
     assert [json.loads(line)["action"] for line in whole] == ["call_allowed", "call_executed"]
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1_000_000])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_line_that_another_process_could_not_finish_harms_no_other_line(
+    tmp_path: Path, is_open: bool, max_bytes: int | None
+) -> None:
+    """Neither in a process that has the file open, nor in one that opens it later."""
+    path = tmp_path / "audit.jsonl"
+    sink = FileAuditSink(path, max_bytes=max_bytes)
+    if is_open:
+        sink.emit(AuditEvent(tool_name="before"))
+    with path.open("ab") as other:
+        other.write(b'{"tool_na')
+    for tool in ("after", "later"):
+        sink.emit(AuditEvent(tool_name=tool))
+    *whole, torn, after, later = path.read_text().splitlines()
+    assert (len(whole), torn) == (is_open, '{"tool_na')
+    assert [json.loads(line)["tool_name"] for line in (after, later)] == ["after", "later"]
+    sink.close()
 
 
 def test_a_part_of_a_composite_that_is_not_required_stops_nothing(

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from proxy import Proxy
 
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from support.proxy import Proxy
 from support.servers import NoServer, Valkey
 
 

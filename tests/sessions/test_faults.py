@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from proxy import Proxy
 
 from edictum import Edictum, OperationLimits, ToolExecutionResult
+from support.proxy import Proxy
 from support.servers import NoServer, Postgres, Valkey
 
 pytestmark = pytest.mark.slow

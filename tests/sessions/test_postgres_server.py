@@ -21,7 +21,7 @@ from store_helpers import call, unique, until_served
 from timed import OLDER_LEASE_S, older_in_postgres
 from tls import Authority
 
-from edictum import Edictum, EdictumConfigError, OperationLimits
+from edictum import Edictum, EdictumConfigError, OperationLimits, ToolDenied
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import migrate
@@ -31,6 +31,7 @@ from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing import LedgerConformance
 from edictum.testing.ledger import Book
 from support.processes import run_python
+from support.proxy import Proxy
 from support.servers import NoServer, PgBouncer, Postgres, free_port
 from support.waiting import wait_until
 
@@ -111,6 +112,30 @@ async def test_many_clients_share_two_connections_of_a_pooler(pooler: PgBouncer)
     assert (await guards[0].backend.snapshot(other)).totals.executions == 8
     for guard in guards:
         await guard.close()
+
+
+async def test_a_pooler_that_falls_silent_in_a_transaction_is_left(postgres_url: str) -> None:
+    """Even when what it did not answer is never answered."""
+    port = urlsplit(postgres_url).port or 0
+    proxy, session = Proxy(port), unique("silent")
+    url = postgres_url.replace(f":{port}", f":{proxy.port}")
+    guard = Edictum(backend=f"{url}?pooler=transaction&wait=1")
+    await until_served(guard, session)
+    db = await asyncpg.connect(postgres_url)
+    async with db.transaction():
+        await db.execute("LOCK TABLE edictum.session")  # so that it waits behind its BEGIN
+        asked = asyncio.create_task(call(guard, session))
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while not await db.fetchval(waiting):  # noqa: ASYNC110 - the server tells nothing by itself
+            await asyncio.sleep(0.01)
+        proxy.mode = "silent"
+        assert isinstance(await asked, ToolDenied)
+    await db.close()
+    proxy.mode = "clean"
+    await until_served(guard, session)
+    assert (await guard.backend.snapshot(session)).totals.executions == 2
+    await guard.close()
+    proxy.close()
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from loops import Loop, OnLoop
-from proxy import Proxy
 from store_helpers import READ, SCOPES, unique
 from timed import OnValkey
 
@@ -25,6 +24,7 @@ from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.sessions._batching import OWN_CONNECTION_AFTER, LoopSender
 from support.processes import run_python
+from support.proxy import Proxy
 from support.servers import NoServer, Valkey
 
 

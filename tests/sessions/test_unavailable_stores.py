@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from proxy import Proxy
 from store_helpers import READ, SCOPES, call, unique, until_served
 
 from edictum import (
@@ -16,6 +15,7 @@ from edictum import (
     ToolExecutionResult,
 )
 from edictum.core.limits import Reservation
+from support.proxy import Proxy
 
 
 async def test_a_store_that_is_down_denies_and_recovers_by_itself(

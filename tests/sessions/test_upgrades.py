@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,52 +20,13 @@ from edictum.sessions import open as open_ledger
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing.ledger import Book, limit_rate, limits
+from support.old_program import OldProgram, unpack_old_source
 from support.waiting import wait_until
-
-HERE = Path(__file__).parent
-OLD_COMMIT = "e4aacea"  # schema 7 on PostgreSQL
 
 
 @pytest.fixture(scope="module")
 def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path | str:
-    """The sources of an older version; without the history, the reason why there are none."""
-    folder = tmp_path_factory.mktemp("old")
-    archive = subprocess.run(
-        ["git", "archive", OLD_COMMIT, "src/edictum"], cwd=HERE.parents[1], capture_output=True
-    )
-    if archive.returncode != 0:
-        return f"upgrades: NOT TESTED, no commit {OLD_COMMIT}: {archive.stderr.decode().strip()}"
-    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-    return folder / "src"
-
-
-class OldProgram:
-    """A process that runs the older version."""
-
-    def __init__(self, source: Path, url: str, maximum: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "old_version.py", url, str(maximum)],
-            env={**os.environ, "PYTHONPATH": str(source)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.start = self._read()
-
-    def _read(self) -> list[str]:
-        assert self._process.stdout is not None
-        said: list[str] = json.loads(self._process.stdout.readline())
-        return said
-
-    def call(self, session: str) -> list[str]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{session}\n")
-        self._process.stdin.flush()
-        return self._read()
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+    return unpack_old_source(tmp_path_factory.mktemp("old"))
 
 
 @pytest.fixture

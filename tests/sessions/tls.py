@@ -10,7 +10,8 @@ from pathlib import Path
 
 import trustme
 from loops import Loop
-from proxy import shut
+
+from support.proxy import shut
 
 
 class Authority:

@@ -196,10 +196,11 @@ class ValkeyCluster:
 
 class Postgres:
     """A PostgreSQL cluster with one database, reached over the loopback; a commit is on disk before
-    it is answered unless ``durable`` is off.
+    it is answered unless ``durable`` is off. A ``replica_of`` another follows it until it is
+    promoted.
     """
 
-    def __init__(self, durable: bool = True) -> None:
+    def __init__(self, durable: bool = True, *, replica_of: Postgres | None = None) -> None:
         self.durable = durable
         self.bin, self.origin = self._find()
         self.directory = tempfile.mkdtemp(prefix="edictum-pg-")
@@ -207,21 +208,21 @@ class Postgres:
         self.url = f"postgresql://pg@127.0.0.1:{self.port}/postgres"
         if os.getuid() == 0:
             os.chown(self.directory, NOBODY, NOBODY)
-        made = self._run(
-            "initdb",
-            "-D",
-            self._data,
-            "-U",
-            "pg",
-            "-A",
-            "trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            "--locale=C",
-        )
-        if made.wait() != 0:
-            raise NoServer(f"initdb of {self.origin} failed")
+        if replica_of is None:
+            self._make_data("initdb", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+            self.start()
+        else:
+            self.follow(replica_of)
+
+    def _make_data(self, program: str, *options: str) -> None:
+        if self._run(program, "-D", self._data, "-U", "pg", *options).wait() != 0:
+            raise NoServer(f"{program} of {self.origin} failed")
+
+    def follow(self, other: Postgres) -> None:
+        """Start as a replica of another server, with its data."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        where = ("-h", "127.0.0.1", "-p", str(other.port))
+        self._make_data("pg_basebackup", *where, "--no-sync", "-R", "-X", "stream", "-c", "fast")
         self.start()
 
     @property

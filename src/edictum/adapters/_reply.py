@@ -107,8 +107,15 @@ def deny_broken_gate(name: str, exc: BaseException) -> ToolDenied:
     message = "the gate failed for a call of %r, which is denied"
     log(ADAPTER_FAILED, message, name, exc_info=exc, tool=name)
     details = f"The gate failed: {describe(exc)}"
-    source = "input" if isinstance(exc, EdictumInputError) else "adapter"
-    return ToolDenied("", name, "policy_error", details, decision_source=source, policy_error=True)
+    is_input = isinstance(exc, EdictumInputError)
+    return ToolDenied(
+        "",
+        name,
+        "policy_error",
+        details,
+        decision_source="input" if is_input else "adapter",
+        policy_error=True,
+    )
 
 
 def to_text(value: Any) -> str:

@@ -65,14 +65,14 @@ class FileAuditSink:
         call_in_child(self._close)  # a child opens the file by itself
         self._file: IO[bytes] | None = None
         self._identity = (0, 0)  # device and inode of the file that was opened last
-        self._torn = False  # the last line lacks its end, so the next one starts on a new line
+        self._end = 0  # its size behind the newest line that was written from here; -1: unknown
 
     @takes_entries
     def emit(self, event: AuditEvent | Entry) -> Written:
         """Append one line, all of it at once, so that lines of several processes do not mix.
 
         The rest of a line for which the disk has no room is not written later, because it could end
-        up behind a line of another process.
+        up behind a line of another process. The next line, from whichever process, starts anew.
         """
         line = event_line(event, self._redaction).encode() + b"\n"
         with self._lock:
@@ -121,18 +121,36 @@ class FileAuditSink:
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else None
 
     def _append(self, line: bytes) -> IO[bytes]:
-        file = self._file
-        if file is None or self._find_size() is None:
+        file, size = self._file, self._find_size()
+        if file is None or size is None:
             file = self._open()
-        self._write(file, line)
+            size = os.fstat(file.fileno()).st_size
+        self._write(file, line, size)
         return file
 
-    def _write(self, file: IO[bytes], line: bytes) -> None:
-        line = b"\n" + line if self._torn else line
+    def _write(self, file: IO[bytes], line: bytes, size: int) -> None:
+        if size not in (0, self._end) and self._ends_within_a_line():
+            line = b"\n" + line
         written = file.write(line)
-        self._torn = written != len(line)
-        if self._torn:
+        self._end = size + len(line) if written == len(line) else -1
+        if written != len(line):
             raise OSError(f"only {written} of {len(line)} bytes were written")
+
+    def _ends_within_a_line(self) -> bool:
+        """Return whether a full disk has cut the last line; False if the file cannot be read.
+
+        A line that another process is just writing looks the same. Setting the times of the file
+        waits until that is done, and then the file has grown.
+        """
+        with suppress(OSError), open(self._name, "rb", buffering=0) as file:
+            while True:
+                end = file.seek(-1, os.SEEK_END)
+                if file.read(1) == b"\n":
+                    return False
+                os.utime(self._name)
+                if file.seek(-1, os.SEEK_END) == end:
+                    return True
+        return False
 
     def _append_rotating(self, line: bytes, max_bytes: int) -> IO[bytes]:
         """Append a line, to a new file if this one has no room for it.
@@ -145,7 +163,7 @@ class FileAuditSink:
             with _hold_lock(file):
                 size = self._find_size()
                 if size == 0 or (size is not None and size + len(line) <= max_bytes):
-                    self._write(file, line)
+                    self._write(file, line, size)
                     return file
                 if size is not None:
                     self._rotate()
@@ -158,7 +176,7 @@ class FileAuditSink:
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         found = os.fstat(descriptor)
         if self._identity != (found.st_dev, found.st_ino):
-            self._identity, self._torn = (found.st_dev, found.st_ino), False
+            self._identity, self._end = (found.st_dev, found.st_ino), -1
             if self._fsync:
                 _sync_directory(self.path.parent)
         return self._file

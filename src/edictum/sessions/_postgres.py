@@ -23,7 +23,7 @@ from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._addresses import Credentials, get_credentials, read_address
 from edictum.sessions._batching import Batch, Refused, Unavailable
 from edictum.sessions._migration import Migration
-from edictum.sessions._postgres_schema import Dialect, PostgresSchema, sweep_query
+from edictum.sessions._postgres_schema import Dialect, PostgresSchema, sweep_query, transaction
 from edictum.sessions._wire import compact_json, microseconds, read_answer
 from edictum.sessions.memory import SESSION_TTL_S
 
@@ -204,7 +204,7 @@ class PostgresConnection:
     async def _ask(self, db: Any, query: str, *arguments: Any) -> Any:
         if not self._store.pooled:
             return await db.fetchval(query, *arguments)
-        async with db.transaction():  # within one, a pooler keeps to one server process
+        async with transaction(db):  # within one, a pooler keeps to one server process
             return await db.fetchval(query, *arguments)
 
     async def _new_pool(self) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -25,6 +26,23 @@ _VERSION = 10
 _READABLE_SINCE = 10  # programs that speak an older version cannot use a database of this one
 _SET_UP_LOCK = 0x45_44_49_43
 _COUNTED_IN = ("session", "tally", "amount", "lease", "ended", "moment", "client")
+
+
+@asynccontextmanager
+async def transaction(db: Any) -> AsyncIterator[None]:
+    """Run statements in a transaction, or, within one, behind a savepoint.
+
+    One that is cancelled is not rolled back, which would wait for a server that does not answer:
+    its caller ends the connection.
+    """
+    begun = db.transaction()
+    await begun.start()
+    try:
+        yield
+    except Exception:
+        await begun.rollback()
+        raise
+    await begun.commit()
 
 
 @record
@@ -130,7 +148,7 @@ class PostgresSchema:
 
     async def _read(self, db: Any) -> StoredVersion | None:
         """Return what the schema says about itself; None if there is none."""
-        async with db.transaction():
+        async with transaction(db):
             if not await db.fetchval("SELECT to_regclass($1)", f'"{self.name}".schema_version'):
                 return None
             select = f'SELECT to_jsonb(it) FROM "{self.name}".schema_version AS it'  # noqa: S608
@@ -142,7 +160,7 @@ class PostgresSchema:
 
     async def _change(self, db: Any, *, grants: str, to_new_only: bool) -> StoredVersion:
         """Create or migrate the schema, unless another process has done it meanwhile."""
-        async with db.transaction():
+        async with transaction(db):
             await db.execute("SELECT pg_advisory_xact_lock($1)", _SET_UP_LOCK)
             found = await self._read(db)
             if found is not None and to_new_only:

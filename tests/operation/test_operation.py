@@ -1,0 +1,302 @@
+"""An operator's year in minutes: four workers of gunicorn under load, and all that happens to what
+stands behind them.
+
+``make test`` takes the steps that need seconds, ``make soak`` all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import LIMIT, PostgresSite, ReplicatedSite, Site, ValkeySite, run_sql
+
+from edictum import sessions
+from edictum.sessions import migrate
+from edictum.sessions.session import Session
+from support.effort import SOAK
+from support.servers import NoServer
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+UNWRITTEN = "could not be written"
+OPENING = {"call_allowed", "call_denied"}
+CLOSING = {"call_executed", "call_failed"}
+
+
+# --- The policy -----------------------------------------------------------------------------------
+
+
+def edit_policy(site: Site) -> None:
+    """Every worker takes it, and goes by it."""
+    site.edition += 1
+    version = site.service.write_policy(site.edition)
+    wait_until(lambda: site.service.all_say(version=version))
+    said = site.service.ask("/call", session="policy", call="p1", edition=str(site.edition))
+    assert said["details"] == f"edition {site.edition} is out"
+
+
+def break_policy(site: Site) -> None:
+    """Every worker says so, and keeps the policy it has."""
+    before = site.service.ask_all()[0]["policy_version"]
+    kept = site.service.policy.read_text()
+    site.service.policy.write_text("contracts: [")
+    wait_until(lambda: site.service.all_say("policy", version=before))
+    site.load.wait_for_success()
+    site.service.policy.write_text(kept)
+    wait_until(lambda: site.service.all_say(version=before))
+
+
+# --- PostgreSQL and its pooler --------------------------------------------------------------------
+
+
+def restart_store(site: PostgresSite) -> None:
+    site.database.kill()
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.database.start()
+    wait_until(site.service.all_say)
+
+
+def silence_store(site: PostgresSite) -> None:
+    """No answer comes within the time that a call waits for one."""
+    site.line.mode = "silent"
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.line.mode = "clean"
+    wait_until(site.service.all_say)
+
+
+def restart_pooler(site: PostgresSite) -> None:
+    site.pooler.kill()
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.pooler.start()
+    wait_until(site.service.all_say)
+
+
+def upgrade_schema(site: PostgresSite) -> None:
+    """Old and new count together, the old version can come back, and after the step it counts
+    nothing any more.
+    """
+    for number in range(2):  # the second time, it is a rollback
+        old = site.start_old()
+        wait_until(lambda old=old: old.call("old")[0] == "ToolExecutionResult")
+        new = site.service.ask("/call", session="old", call=f"upgrade{number}")
+        assert new["outcome"] == "ToolExecutionResult"
+        old.end()
+    old = site.start_old()
+    planned = migrate(site.database.url)
+    assert planned.is_applied
+    assert old.call("old")[0] == "ToolDenied"
+    old.end()
+    wait_until(site.service.all_say)
+
+
+def fail_over(site: ReplicatedSite) -> None:
+    """To the replica, and back: what was the primary follows the other one first."""
+    for _ in range(2):
+        site.primary.kill()
+        wait_until(lambda: site.service.all_say("ledger"))
+        site.primary, site.replica = site.replica, site.primary
+        run_sql(site.primary, "SELECT pg_promote()")
+        wait_until(site.service.all_say)
+        site.load.wait_for_success()
+        site.replica.follow(site.primary)
+        site.wait_for_replica()
+
+
+# --- Valkey ---------------------------------------------------------------------------------------
+
+
+def restart_valkey(site: ValkeySite) -> None:
+    """It has what it answered on its disk; its users are made anew."""
+    site.server.kill()
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.server.start()
+    site.set_password(site.password_file.read_text())
+    wait_until(site.service.all_say)
+
+
+def rotate_credentials(site: ValkeySite) -> None:
+    site.set_password("second")
+    wait_until(lambda: site.service.all_say("ledger"))
+    site.password_file.write_text("second")
+    wait_until(site.service.all_say)
+
+
+def switch_eviction_on(site: ValkeySite) -> None:
+    """Noticed within a minute, by connections that stay open."""
+    site.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    wait_until(lambda: site.service.all_say("ledger"), timeout_s=150)
+    site.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    wait_until(site.service.all_say)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def rename_log(site: Site) -> None:
+    """As logrotate does: each worker goes on in a new file."""
+    path = site.service.audit / "audit.jsonl"
+    path.rename(path.with_name("audit.jsonl-1"))
+    site.load.wait_for_success()
+    assert path.stat().st_size > 0
+
+
+def fill_disk(site: Site) -> None:
+    if not os.path.ismount(site.service.audit):
+        return
+    filling = site.service.audit / "filling"
+    with contextlib.suppress(OSError), filling.open("wb", buffering=0) as out:
+        while out.write(b"x" * 1_024):
+            pass
+    wait_until(lambda: site.service.all_say("audit"))
+    filling.unlink()
+    wait_until(site.service.all_say)
+
+
+# --- Workers --------------------------------------------------------------------------------------
+
+
+def terminate_worker(site: Site) -> None:
+    """Its calls end, and another worker takes its place, on the policy of the others."""
+    replace_worker(site, signal.SIGTERM)
+
+
+def kill_worker(site: Site) -> None:
+    before = set(site.load.lost)
+    replace_worker(site, signal.SIGKILL)
+    site.killed |= {call: s for call, s in site.load.lost.items() if call not in before}
+
+
+def replace_worker(site: Site, number: signal.Signals) -> None:
+    known = site.service.ask_all()
+    ended, version = known[0]["worker"], known[0]["policy_version"]
+    os.kill(ended, number)
+    wait_until(lambda: ended not in site.service.find_workers())
+    assert site.service.all_say(version=version)
+
+
+# --- The steps ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens; ``quick`` if it is over in seconds."""
+
+    run: Callable[[Any], None]
+    quick: bool = True
+
+
+COMMON = (
+    Step(edit_policy),
+    Step(break_policy),
+    Step(rename_log),
+    Step(fill_disk),
+    Step(terminate_worker),
+    Step(kill_worker),
+)
+STEPS: dict[type[Any], tuple[Step, ...]] = {
+    PostgresSite: (
+        Step(upgrade_schema),
+        Step(restart_store),
+        Step(silence_store),
+        Step(restart_pooler),
+        *COMMON,
+    ),
+    ReplicatedSite: (Step(fail_over),),
+    ValkeySite: (
+        Step(restart_valkey),
+        Step(rotate_credentials),
+        Step(switch_eviction_on, quick=False),
+        *COMMON,
+    ),
+}
+
+
+@pytest.fixture(params=STEPS, ids=lambda kind: kind.__name__)
+def site(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> Iterator[Site]:
+    with contextlib.ExitStack() as stack:
+        try:
+            made: Site = request.param(tmp_path, stack)
+        except (NoServer, OSError) as exc:
+            record_property("session_store", f"operation: NOT TESTED, {exc}")
+            pytest.skip(str(exc))
+        for origin in (*made.origins, mount_disk(tmp_path / "audit", stack)):
+            record_property("session_store", f"operation, {origin}")
+        made.serve()
+        stack.callback(made.end)
+        yield made
+
+
+def mount_disk(folder: Path, stack: contextlib.ExitStack) -> str:
+    """Give the audit a disk of its own, so that it can be full; return whether that was possible."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        return "full disk: NOT TESTED, mounting one needs root"
+    stack.callback(subprocess.run, ["umount", "--lazy", folder], check=True)
+    return "full disk: tmpfs"
+
+
+def test_counters_audit_policy_and_health_are_right_whatever_happens(site: Site) -> None:
+    steps = [step for step in STEPS[type(site)] if step.quick or SOAK]
+    site.load.wait_for_success()
+    assert site.service.all_say()
+    for step in steps:
+        step.run(site)
+        site.load.wait_for_success()
+    assert site.service.stop() == 0  # under load
+    site.load.stop()
+    compare_counters(site)
+    compare_audit(site)
+
+
+def compare_counters(site: Site) -> None:
+    """As many bodies ran as were counted; of a call that was killed, one or the other."""
+    bodies, killed = site.service.count_bodies(), Counter(site.killed.values())
+    assert max(bodies.values()) == LIMIT
+    bodies["old"] += 2 if "old" in bodies else 0  # those of the older version
+    ledger = sessions.open(site.store)
+
+    def count(session: str) -> Any:
+        return Session(session, ledger).snapshot().totals
+
+    for session, ran in bodies.items():
+        wait_until(lambda session=session: count(session).in_flight == 0)
+        counted = count(session).executions
+        assert ran <= counted <= ran + killed[session], (session, ran, counted, killed)
+    asyncio.run(ledger.close())  # type: ignore[attr-defined]  # of stores
+
+
+def compare_audit(site: Site) -> None:
+    """Each call has its opening and its closing event once, unless it was killed or the disk was
+    full, which its caller was told.
+    """
+    events, torn = site.service.read_events()
+    opened = Counter(event["call_id"] for event in events if event["action"] in OPENING)
+    closed = Counter(event["call_id"] for event in events if event["action"] in CLOSING)
+    assert max((*opened.values(), *closed.values())) == 1
+    unwritten = 0
+    for call, answer in site.load.answers.items():
+        told = any(UNWRITTEN in text for text in (answer["details"], *answer["notes"]))
+        unwritten += told
+        if not told:
+            assert opened[call] == 1, (call, answer)
+            assert closed[call] == (answer["outcome"] == "ToolExecutionResult"), (call, answer)
+    allowed = {event["call_id"] for event in events if event["action"] == "call_allowed"}
+    answered = site.load.answers.keys()
+    assert {call for call in allowed if not closed[call]} - answered <= site.killed.keys()
+    assert bool(torn) <= bool(unwritten)
