@@ -66,7 +66,7 @@ MIN_ANSWER_S = 0.001
 MIN_LISTENER_S = 0.1  # for a listener, when the time for tools is over
 OnOutcome = Callable[[ToolCallRequest, ToolOutcome], Any]
 # how a reply ends the turn; "tool_calls" and "paused" do not
-ENDS: dict[str, StoppedBy] = {
+CALL_ENDS: dict[str, StoppedBy] = {
     "end": "answered",
     "length": "length",
     "refused": "refused",
@@ -157,7 +157,7 @@ class TurnLoop:
                 refusal = REFUSALS.get(reply.stop_reason)
                 if reply.tool_calls:
                     await self._run_calls(reply.tool_calls, refusal)
-                if (ended_by := ENDS.get(reply.stop_reason)) is not None:
+                if (ended_by := CALL_ENDS.get(reply.stop_reason)) is not None:
                     return self._make_result(ended_by)
             return await self._ask_final_answer(stopped)
         except _OutOfTime:

@@ -16,7 +16,7 @@ from edictum.stats import Stats
 
 # Those that the conventions advise for durations of operations.
 BOUNDS_S: Final = tuple(0.01 * 2**power for power in range(14))
-APPROVALS: Final = {
+APPROVAL_ACTIONS: Final = {
     AuditAction.CALL_APPROVAL_REQUESTED: "requested",
     AuditAction.CALL_APPROVAL_GRANTED: "granted",
     AuditAction.CALL_APPROVAL_DENIED: "denied",
@@ -82,7 +82,7 @@ class Instruments:
 
     def count_entry(self, entry: Entry) -> None:
         """Count what happened to an approval, if the event tells of one."""
-        result = APPROVALS.get(entry.action)
+        result = APPROVAL_ACTIONS.get(entry.action)
         if result is not None:
             tool = self.name_tool(entry.call.tool_name)
             self._approvals.add(1, {"gen_ai.tool.name": tool, "edictum.approval.result": result})
