@@ -28,6 +28,7 @@ MAX_PAGE_ROWS = 50
 MAX_BARS = 12
 DAY_MS = 86_400_000
 PLOT_WIDTH, PLOT_HEIGHT, AXIS = 960, 200, 46
+LABEL_WIDTH = 90  # of a moment below the bars
 # Outcomes as the plots stack them: what went well below, what did not on top.
 SERIES = {
     "executed": "succeeded",
@@ -207,7 +208,8 @@ def _draw_times(buckets: Sequence[tuple[int, Any]], step: float, width_ms: int) 
         f'<text x="{AXIS + index * step:.1f}" y="{PLOT_HEIGHT + 20}">'
         f"{_format_start(start, width_ms, with_day=has_days)}</text>"
         for index, (start, _) in enumerate(buckets)
-        if index % every == 0
+        # one that begins too far to the right would be cut off
+        if index % every == 0 and AXIS + index * step <= PLOT_WIDTH - LABEL_WIDTH
     )
     return f'<g class="grid">{labels}</g>'
 
