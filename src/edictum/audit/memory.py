@@ -85,11 +85,22 @@ class CollectingAuditSink:
     def _cut(self, size: int | None = None) -> None:
         """Forget the oldest, down to the size; under the lock."""
         excess = len(self._read) + len(self._taken) - (self._max_events if size is None else size)
+        if self._bytes == 0:  # no lines: only their number counts
+            self._drop_small(max(0, excess))
+            return
         while excess > 0 or self._bytes > self._max_bytes:
             oldest = (self._read or self._taken).popleft()
             self._bytes -= len(oldest) if type(oldest) is str else 0
             self._dropped += 1
             excess -= 1
+
+    def _drop_small(self, count: int) -> None:
+        """Forget so many of the oldest, none of which is a line."""
+        read = min(count, len(self._read))
+        for pop, times in ((self._read.popleft, read), (self._taken.popleft, count - read)):
+            for _ in range(times):
+                pop()
+        self._dropped += count
 
     def _read_all(self) -> tuple[int, list[AuditEvent]]:
         """Return the position of the oldest event that is kept, and all of them."""
