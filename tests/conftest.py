@@ -43,6 +43,8 @@ TRACED = (
     "contracts/test_left_out_arguments.py",
     "contracts/test_tool_check.py",
     "contracts/test_secrets_in_bundles.py",
+    "contracts/test_data_frames.py",
+    "contracts/test_objects_in_results.py",
 )
 NOT_TRACED = ("harness/execution",)
 HERE = Path(__file__).parent

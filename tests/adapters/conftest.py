@@ -24,6 +24,14 @@ NEEDS = re.compile(
 left_out: list[str] = []
 
 
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported; a namespace around it may be another package's."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
@@ -38,7 +46,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if VENV:
         return None
-    if find_spec(module.split(".")[0]) is None:
+    if not is_installed(module):
         left_out.append(
             f"{collection_path.name}: {module} is not installed here; run: make frameworks"
             f" ONLY={collection_path.stem[5:]}"
