@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from edictum import Edictum, InMemoryApprovalBackend, OperationLimits
-from edictum.otel._instruments import APPROVALS
+from edictum.otel._instruments import APPROVAL_ACTIONS
 from edictum.runtime.figures import MAX_COUNTED_TOOLS, OTHER_TOOLS
 from support.guards import approval_contract, denying
 from support.otlp import Application, Point, observed
@@ -70,7 +70,7 @@ def test_every_event_about_an_approval_is_counted() -> None:
     """A new one would go missing."""
     from edictum import AuditAction
 
-    assert set(APPROVALS) == {action for action in AuditAction if "approval" in action.value}
+    assert set(APPROVAL_ACTIONS) == {action for action in AuditAction if "approval" in action.value}
 
 
 def test_gauges_are_read_from_the_figures_of_live_guards(app: Application, tool: str) -> None:
