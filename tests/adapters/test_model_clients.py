@@ -444,7 +444,7 @@ async def test_system_stands_before_system_messages() -> None:
 async def test_long_answers_are_streamed(is_async: bool) -> None:
     with ModelServer(AnthropicWire(), [says("done")]) as server:
         client = ANTHROPIC.client(server, is_async)
-        model = anthropic_model(client, model="claude-opus-4-20250514", max_tokens=64_000)
+        model = anthropic_model(client, model="claude-test", max_tokens=64_000)
         result = await run_turn(model, [{"role": "user", "content": "Write a book."}])
         await close(client)
     assert (result.text, result.stopped_by) == ("done", "answered")

@@ -132,14 +132,18 @@ class GuardCall:
     def check(self, owner: str) -> None:
         """Raise CannotBeMade if it is not known who is calling, or if the tool runs elsewhere."""
         if self.problem:
-            raise CannotBeMade(self.problem)
+            raise CannotBeMade(self.problem, "caller")
         where = find_run_in(self.guard, self.name, TURN.get())
         if where not in RUNS_HERE:
-            raise CannotBeMade(explain_run_in(owner, where, self.name))
+            raise CannotBeMade(explain_run_in(owner, where, self.name), "run_in")
 
 
 class CannotBeMade(Exception):
-    """The call cannot be made, and is denied; the text says why."""
+    """The call cannot be made, and is denied in the name of a gate; the text says why."""
+
+    def __init__(self, problem: str, gate: str) -> None:
+        super().__init__(problem)
+        self.gate = gate
 
 
 class Adapter(SelfTest):
@@ -625,10 +629,10 @@ def _is_changed(args: Mapping[str, Any] | None, ticket: Ticket) -> TypeGuard[Map
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
     """Return a turn that says what is wrong with the call; if nothing is, raise what went wrong."""
-    from edictum.adapters._unreadable import DenyingTurn, find_input_error, make_turn_without_caller
+    from edictum.adapters._unreadable import DenyingTurn, find_input_error, make_denying_turn
 
     if isinstance(exc, CannotBeMade):
-        return make_turn_without_caller(str(exc))
+        return make_denying_turn(exc.gate, str(exc))
     reason = find_input_error(call.name, call.args)
     if reason is None:
         raise exc

@@ -11,6 +11,7 @@ from typing import Any
 
 from edictum.core.call import check_tool_name, snapshot
 from edictum.core.policy import Policy
+from edictum.core.turn import Refusal
 from edictum.errors import EdictumInputError
 from edictum.harness.turn_call import Turn, TurnCall
 
@@ -38,10 +39,12 @@ class _DeniedCall(TurnCall):
         return self.reason
 
 
-def make_turn_without_caller(problem: str) -> Turn:
-    """Return a turn that denies every call, because it is not known who makes it."""
+def make_denying_turn(gate: str, problem: str) -> Turn:
+    """Return a turn that denies every call in the name of a gate: it is not known who makes it, or
+    its tool cannot run here.
+    """
     turn = Turn()
-    turn.deny_caller(problem)
+    turn.deny_calls(gate, Refusal("policy_error", problem, policy_error=True))
     return turn
 
 
