@@ -235,7 +235,9 @@ class TestWatch:
                 wait_until(lambda number=number: len(errors) == number)
                 time.sleep(0.05)  # several more looks
                 assert reasons(guard)[0].startswith("first")
-                path.write_text(denying(f"back {number}"))
+                beside = tmp_path / "new.yaml"  # half a file could be read while it is written
+                beside.write_text(denying(f"back {number}"))
+                beside.replace(path)
                 assert reloaded.wait(60)
                 reloaded.clear()
         assert reasons(guard) == ["first back 2", "second back 2"]
