@@ -90,6 +90,11 @@ class Service:
         lines = read_lines(self.data.glob(f"audit-{pid or '*'}.jsonl"))
         return [line for line in lines if line["session_id"].startswith(prefix)]
 
+    def count_audit_bytes(self, pid: int) -> int:
+        """Return how much a worker has written; reading it would hold up those who ask."""
+        path = self.data / f"audit-{pid}.jsonl"
+        return path.stat().st_size if path.exists() else 0
+
     def count_session(self, session_id: str) -> Any:
         return Session(session_id, self.ledger).snapshot().totals
 
