@@ -77,6 +77,7 @@ async def test_a_silent_stream_begins_at_once_and_says_that_it_is_there(message:
             if read.count(b": keep-alive\n\n") >= 3:
                 break
         told.set()
+    assert read.count(b": keep-alive\n\n") >= 3
 
 
 async def test_comments_of_the_server_pass() -> None:
@@ -97,6 +98,7 @@ async def test_comments_of_the_server_pass() -> None:
             read += part
             if read.count(b": keep-alive\n\n") == 5:
                 break
+    assert read == b": keep-alive\n\n" * 5
 
 
 # --- Closed with their clients --------------------------------------------------------------------

@@ -202,22 +202,10 @@ async def store_result_async(
 
 def make_session_reader(store: ArtifactStore, guard: Any) -> Callable[..., dict[str, Any]]:
     """Return the tool ``read_artifact``, which reads in the session of the call that it runs in."""
-    from edictum.harness.artifact_reader import DEFAULT_LIMIT, make_reader
+    from edictum.harness.artifact_reader import make_reader
 
-    def read_artifact(
-        artifact_id: str,
-        offset: int = 0,
-        limit: int = DEFAULT_LIMIT,
-        head: int | None = None,
-        tail: int | None = None,
-        grep: str | None = None,
-        pointer: str | None = None,
-    ) -> dict[str, Any]:
+    def find_session() -> str | None:
         caller = find_outer_caller(guard)
-        if caller is None:
-            return {"error": "read_artifact is not governed: its session is not known."}
-        read = make_reader(store, caller.session_id)
-        return read(artifact_id, offset, limit, head, tail, grep, pointer)
+        return None if caller is None else caller.session_id
 
-    read_artifact.__doc__ = make_reader(store, "").__doc__
-    return read_artifact
+    return make_reader(store, find_session)

@@ -30,8 +30,12 @@ _INDEX = re.compile(r"[0-9]{1,18}")
 READER = "read_artifact"  # the name of the tool, as the model knows it
 
 
-def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str, Any]]:
-    """Return the tool ``read_artifact`` for one session."""
+def make_reader(
+    store: ArtifactStore, session: str | Callable[[], str | None]
+) -> Callable[..., dict[str, Any]]:
+    """Return the tool ``read_artifact`` for one session, or for the one that a function tells when
+    the tool is called; with None it reads nothing.
+    """
 
     def read_artifact(
         artifact_id: str,
@@ -47,6 +51,9 @@ def make_reader(store: ArtifactStore, session_id: str) -> Callable[..., dict[str
         Give one of: offset and limit (characters), head or tail (lines), grep (a pattern; lines
         that match), or pointer (a JSON pointer such as /items/0/name).
         """
+        session_id = session() if callable(session) else session
+        if session_id is None:
+            return _error("read_artifact is not governed: its session is not known.")
         text = store.retrieve(artifact_id, session_id) if isinstance(artifact_id, str) else None
         if text is None:
             missing = f"No artifact {_brief(artifact_id)} in this session"
