@@ -81,9 +81,12 @@ class Writer:
                 if not self._waiting:
                     self._busy = False
                     return
-                future, function = self._waiting.popleft()
-            future.set_result(capture_call(function))
-            del future, function  # hold nothing of the last event while the next one is written
+                future, function = self._waiting[0]
+            answer = capture_call(function)
+            with self._lock:
+                self._waiting.popleft()  # what is being written counts as waiting until now
+            future.set_result(answer)
+            del future, function, answer  # hold nothing of the last event while the next one is written
 
     def _fail_all(self, exc: Exception) -> None:
         with self._lock:
