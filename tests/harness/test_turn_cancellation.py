@@ -151,6 +151,7 @@ async def test_a_listener_that_is_cut_off_costs_no_outcome() -> None:
 
 
 async def test_calls_with_the_same_id_keep_their_own_results() -> None:
+    told: list[Any] = []
     started = asyncio.Event()
 
     @tool(side_effect="read")
@@ -158,9 +159,15 @@ async def test_calls_with_the_same_id_keep_their_own_results() -> None:
         started.set()
         await asyncio.sleep(30)
 
+    def listen(_call: Any, outcome: Any) -> None:
+        told.append(outcome)
+
+    def is_one_left() -> bool:
+        return started.is_set() and bool(told)
+
     same = [ToolCallRequest("x", "search", {"query": "a"}), ToolCallRequest("x", "wait", {})]
     model = Script(ModelReply("", tuple(same)))
-    state = await cancel_when(started.is_set, model, [search, wait])
+    state = await cancel_when(is_one_left, model, [search, wait], on_outcome=listen)
     first, second = (json.loads(it["content"]) for it in state.messages if it["role"] == "tool")
     assert first == {"query": "a", "limit": 5}
     assert "cancelled while the tool ran" in second["error"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -107,7 +108,18 @@ async def test_a_listener_hears_the_same_events(kind: str) -> None:
     assert (result.stopped_by, heard) == ("answered", WHOLE)
 
 
-def test_events_of_a_model_in_a_thread_come_in_order() -> None:
+@pytest.fixture
+def switches_often() -> Iterator[None]:
+    """Let threads interrupt each other at almost every line."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.parametrize("_time", range(50))
+@pytest.mark.usefixtures("switches_often")
+def test_events_of_a_model_in_a_thread_come_in_order(_time: int) -> None:
     class Blocking:
         replies = [ModelReply("Let me see. ", (ASK,)), ModelReply("It is here. ")]
 

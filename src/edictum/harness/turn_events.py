@@ -125,6 +125,7 @@ class ReplyRelay:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._refusal = ""
+        self._received: deque[ModelEvent] = deque()  # in another thread, not passed on yet
         self._closed = False
 
     def __call__(self, event: ModelEvent) -> None:
@@ -133,7 +134,13 @@ class ReplyRelay:
         if threading.get_ident() == self._thread:
             self._pass_on(event)
         else:
-            self._loop.call_soon_threadsafe(self._pass_on, event)
+            self._received.append(event)
+            self._loop.call_soon_threadsafe(self.flush)
+
+    def flush(self) -> None:
+        """Pass on what was received in another thread."""
+        while self._received:
+            self._pass_on(self._received.popleft())
 
     def _pass_on(self, event: ModelEvent) -> None:
         if self._closed:
@@ -145,7 +152,8 @@ class ReplyRelay:
         self._feed.emit(event)
 
     def complete(self, reply: ModelReply) -> None:
-        """Pass on the text of a reply that came in one piece."""
+        """Pass on what is left of a reply: its last events, or the text that came in one piece."""
+        self.flush()
         if reply.text and not self.text:
             self._pass_on(TextDelta(reply.text))
         if reply.refusal and not self._refusal:

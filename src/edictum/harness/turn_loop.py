@@ -206,6 +206,7 @@ class TurnLoop:
             answer = _OutOfTime(*exc.args)
         finally:
             if relay is not None:
+                relay.flush()
                 self.partial_text = relay.text
                 relay.close()
         if isinstance(answer, ModelReply):
