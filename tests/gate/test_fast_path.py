@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from edictum import (
     Edictum,
+    FileAuditSink,
     HookDecision,
     HookRegistration,
     InMemoryApprovalBackend,
@@ -27,6 +30,7 @@ from edictum import (
     precondition,
     session_contract,
 )
+from edictum.audit.sinks import WRITTEN, Written, takes_entries, writes_at_once
 from edictum.core._records import replace
 from edictum.core.effects import Pause
 from edictum.sessions import MemoryLedger
@@ -113,6 +117,25 @@ class Ticking:
         return f"id-{next(self._ids)}"
 
 
+class Writing:
+    """A sink that writes at once, and raises at some events instead."""
+
+    blocking = False
+
+    def __init__(self, fails_at: dict[int, type[BaseException]]) -> None:
+        self.lines: list[str] = []
+        self._numbers, self._fails_at = itertools.count(), fails_at
+
+    @takes_entries
+    @writes_at_once
+    def emit(self, event: Any) -> Written:
+        error = self._fails_at.get(next(self._numbers))
+        if error is not None:
+            raise error("not written")
+        self.lines.append(event.to_json())
+        return WRITTEN
+
+
 FAIL, PASS = Verdict.fail("objects"), Verdict.pass_()
 
 BODIES = [
@@ -193,6 +216,9 @@ OPTIONS = st.fixed_dictionaries(
         "approval": st.booleans(),
         "tools": st.sampled_from(TOOLS),
         "ttl_s": st.sampled_from([1e-9, 60.0]),
+        "sink_fails_at": st.dictionaries(
+            st.integers(0, 8), st.sampled_from([OSError, *INTERRUPTIONS]), max_size=3
+        ),
         "clock_fails_at": st.frozensets(st.integers(0, 12), max_size=3),
     },
 )
@@ -219,6 +245,7 @@ CALLS = st.lists(
     max_size=6,
 )
 
+OF_THE_RUN = ("timestamp", "instance_id", "duration_ms", "policy_digest")
 STATED = ("session_id", "amounts", "actual_amounts", "parent_session_id")
 
 
@@ -251,6 +278,8 @@ def make_guard(
         options["approval_backend"] = InMemoryApprovalBackend(approval)
     if "clock_fails_at" in options:
         options["clock"] = Ticking(options.pop("clock_fails_at"))
+    if "sink_fails_at" in options:
+        options["audit_sink"] = [Writing(options.pop("sink_fails_at"))]
     ledger = MemoryLedger(ttl_s=options.pop("ttl_s", None))
     return Edictum(contracts=made, hooks=registered, backend=ledger, **options)
 
@@ -287,6 +316,14 @@ def trail(guard: Edictum) -> list[dict[str, Any]]:
     ]
 
 
+def read_lines(guard: Edictum) -> list[dict[str, Any]]:
+    """Return what the sink of a guard has taken, without what differs from run to run."""
+    (sink,) = guard._state.wiring.sinks
+    assert isinstance(sink, Writing)
+    events = [json.loads(line) for line in sink.lines]
+    return [{name: it[name] for name in it if name not in OF_THE_RUN} for it in events]
+
+
 @settings(max_examples=400, deadline=None)
 @given(CONTRACTS, HOOKS, OPTIONS, CALLS)
 def test_both_paths_agree(
@@ -304,21 +341,30 @@ def test_both_paths_agree(
             counted = [repr(guard.backend.snapshot(session)) for guard in (fast, slow)]
             assert counted[0] == counted[1]
     assert trail(fast) == trail(slow)
+    assert fast.stats().calls == slow.stats().calls
+    if "sink_fails_at" in options:
+        assert read_lines(fast) == read_lines(slow)
     if "clock_fails_at" in options:
         times = [[event.timestamp for event in guard.local_sink.events] for guard in (fast, slow)]
         assert times[0] == times[1]
 
 
 @pytest.mark.parametrize("backend", [MemoryLedger(), MemoryLedger(ttl_s=60)], ids=["plain", "ttl"])
+@pytest.mark.parametrize("audited", [False, True], ids=["in memory", "in a file"])
 def test_the_usual_call_takes_the_fast_path(
-    backend: MemoryLedger, monkeypatch: pytest.MonkeyPatch
+    backend: MemoryLedger, audited: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """From the second call of a session on, even when sessions have a lifetime."""
-    guard = Edictum(backend=backend, contracts=[precondition("*")(returning(PASS))])
+    sinks = [FileAuditSink(tmp_path / "audit.jsonl")] if audited else []
+    guard = Edictum(
+        backend=backend, audit_sink=sinks, contracts=[precondition("*")(returning(PASS))]
+    )
     guard.run_sync("t", {}, lambda: 1)
     monkeypatch.setattr(fast_path, "lifecycle", raising(AssertionError))
     assert guard.run_sync("t", {}, lambda: 2) == 2
     assert asyncio.run(guard.run("t", {}, lambda: 3, session_id=guard.session_id)) == 3
+    for sink in sinks:
+        sink.close()
 
 
 @pytest.mark.parametrize(
@@ -330,7 +376,7 @@ def test_the_usual_call_takes_the_fast_path(
     ids=["on_allow", "sink"],
 )
 def test_guards_with_other_ports_take_the_lifecycle(options: dict[str, Any]) -> None:
-    """A callback, or a sink that is not in memory."""
+    """A callback, or a sink that may have to be waited for."""
     assert Edictum(**options)._state.fast_path is None
 
 

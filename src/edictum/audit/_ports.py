@@ -108,6 +108,7 @@ class SinkPort:
         self._call_emit = emitter_of(sink)
         self._writer = Writer() if can_block(sink) else None
         self.emit = self._call_emit if self._writer is None else self._emit_in_thread
+        self.writes_at_once = self._writer is None and hasattr(sink.emit, "writes_at_once")
         self.failures = 0  # since it last took an event
         self.problem = ""  # why it did not take the newest one
         self._lock = threading.Lock()

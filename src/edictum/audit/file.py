@@ -20,7 +20,7 @@ from typing import IO
 from edictum._audit_event import AuditEvent
 from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._reading import JsonLinesReader, LogReading
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries, writes_at_once
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -68,6 +68,7 @@ class FileAuditSink:
         self._end = 0  # its size behind the newest line that was written from here; -1: unknown
 
     @takes_entries
+    @writes_at_once
     def emit(self, event: AuditEvent | Entry) -> Written:
         """Append one line, all of it at once, so that lines of several processes do not mix.
 

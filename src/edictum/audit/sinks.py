@@ -47,6 +47,15 @@ def takes_entries(emit: Emit) -> Emit:
     return emit
 
 
+def writes_at_once(emit: Emit) -> Emit:
+    """Mark an ``emit`` that has written the event when it returns, and leaves nothing to await.
+
+    As with ``takes_entries``, an ``emit`` that overrides it is not marked.
+    """
+    vars(emit)["writes_at_once"] = True
+    return emit
+
+
 def emitter_of(sink: AuditSink) -> Callable[[Any], Awaitable[None] | None]:
     """Return the function that gives an event to a sink, in the form that the sink takes."""
     if hasattr(sink.emit, "takes_entries"):

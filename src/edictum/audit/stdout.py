@@ -7,7 +7,7 @@ import threading
 from typing import TextIO
 
 from edictum._audit_event import AuditEvent
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries, writes_at_once
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
@@ -27,6 +27,7 @@ class StdoutAuditSink:
         protect(self)
 
     @takes_entries
+    @writes_at_once
     def emit(self, event: AuditEvent | Entry) -> Written:
         line = event_line(event, self._redaction)
         with self._lock:

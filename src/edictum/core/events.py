@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,7 +71,6 @@ class Context:
         "_calls",
         "_decisions",
         "_digest_policy",
-        "_open_end",
         "mode",
         "origin_text",
         "policy_version",
@@ -93,7 +93,6 @@ class Context:
         self.origin_text = dumps(fields)[1:]  # written once: it is the same in all events
         self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
         self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
-        self._open_end: tuple[str, ...] = ()
 
     @property
     def policy_digest(self) -> str:
@@ -109,17 +108,6 @@ class Context:
         if not ends:
             _remember(self._calls, call, (call, text))
         return text
-
-    def open_end(self, entry: Entry) -> str:
-        """Return the end of the event of a call that has not ended; all but three values of it
-        are the same in all events.
-        """
-        if not self._open_end:
-            fields = _list_end(entry, _OPEN) | dict.fromkeys(_OWN_FIELDS, _SLOT)
-            self._open_end = tuple(dumps(fields)[1:-1].split(dumps(_SLOT)))
-        first, second, third, last = self._open_end
-        session = dumps(entry.call.run_id)
-        return f"{first}{entry.attempts}{second}{entry.executions}{third}{session}{last}"
 
     def decision_texts(self, decision: Decision) -> tuple[str, str, str]:
         """Return who decided and why, the records of hooks and those of contracts, as JSON without
@@ -149,9 +137,6 @@ class Context:
 
 
 MAX_REMEMBERED = 1_000
-# What the ends of two events of calls that have not ended differ in, in the order of the fields.
-_OWN_FIELDS = ("session_attempt_count", "session_execution_count", "session_id")
-_SLOT = "\x00"  # in the text of an event a character that is always escaped
 
 
 def _remember(texts: dict[int, Any], owner: object, entry: Any) -> None:
@@ -288,53 +273,58 @@ def _write(entry: Entry) -> str:
 
 
 def _write_end(entry: Entry, closing: Closing) -> str:
-    is_usual = closing is _OPEN and entry.about is None and entry.approval is None
-    if is_usual and not entry.policy_error:
-        return entry.context.open_end(entry)
-    return dumps(_list_end(entry, closing))[1:-1]
-
-
-def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:
-    """Return the fields that say how the call ended, as far as it has."""
+    """Write the fields that say how the call ended, as far as it has."""
     context, redaction, about = entry.context, entry.context.redaction, entry.about
     verdict: Any = closing.verdict or _ABSENT
     after: Any = closing.after or _ABSENT
     approval: Any = entry.approval or _ABSENT
-    summary = closing.summary
-    return {
-        "tool_success": verdict.success,
-        "postconditions_passed": after.passed,
-        "duration_ms": closing.duration_ms,
-        "error": closing.error,
-        "result_summary": None if summary is None else redaction.write_summary(summary),
-        "session_attempt_count": entry.attempts,
-        "session_execution_count": entry.executions,
-        "mode": context.mode if about is None or not about.observed else "observe",
-        "policy_version": context.policy_version,
-        "policy_error": entry.policy_error,
-        "session_id": entry.call.run_id,
-        "outcome": closing.outcome,
-        "success_source": verdict.source,
-        "success_reason": redaction.redact_text(verdict.reason) if verdict.reason else None,
-        "approval_id": approval.approval_id,
-        "approver": approval.approver,
-        "policy_digest": context.policy_digest,
-    }
+    summary, reason = closing.summary, verdict.reason
+    result = None if summary is None else redaction.write_summary(summary)
+    mode = context.mode if about is None or not about.observed else "observe"
+    return (
+        f'"tool_success": {_dump(verdict.success)}'
+        f', "postconditions_passed": {_dump(after.passed)}'
+        f', "duration_ms": {closing.duration_ms:d}'
+        f', "error": {_dump(closing.error)}'
+        f', "result_summary": {_dump(result)}'
+        f', "session_attempt_count": {entry.attempts:d}'
+        f', "session_execution_count": {entry.executions:d}'
+        f', "mode": {_dump(mode)}'
+        f', "policy_version": {_dump(context.policy_version)}'
+        f', "policy_error": {_dump(entry.policy_error)}'
+        f', "session_id": {_dump(entry.call.run_id)}'
+        f', "outcome": {_dump(closing.outcome)}'
+        f', "success_source": {_dump(verdict.source)}'
+        f', "success_reason": {_dump(redaction.redact_text(reason) if reason else None)}'
+        f', "approval_id": {_dump(approval.approval_id)}'
+        f', "approver": {_dump(approval.approver)}'
+        f', "policy_digest": {_dump(context.policy_digest)}'
+    )
 
 
 def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
-    fields = {
-        "run_id": call.run_id,
-        "call_id": call.call_id,
-        "call_index": call.call_index,
-        "parent_call_id": call.parent_call_id,
-        "tool_name": call.tool_name,
-        "tool_args": redact.redact_args(kept(call.args)),
-        "side_effect": call.side_effect.value,
-        "environment": call.environment,
-        "principal": redact.redact_args(call.principal.as_dict()) if call.principal else None,
-    }
-    return dumps(fields)[1:-1]
+    principal = redact.redact_args(call.principal.as_dict()) if call.principal else None
+    return (
+        f'"run_id": {_dump(call.run_id)}'
+        f', "call_id": {_dump(call.call_id)}'
+        f', "call_index": {call.call_index:d}'
+        f', "parent_call_id": {_dump(call.parent_call_id)}'
+        f', "tool_name": {_dump(call.tool_name)}'
+        f', "tool_args": {dumps(redact.redact_args(kept(call.args)))}'
+        f', "side_effect": {_dump(call.side_effect.value)}'
+        f', "environment": {_dump(call.environment)}'
+        f', "principal": {_dump(principal)}'
+    )
+
+
+_CONSTANTS = {None: "null", True: "true", False: "false"}
+
+
+def _dump(value: Any) -> str:
+    """Write one value: most are a text, or none."""
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    return _CONSTANTS[value] if value is None or type(value) is bool else dumps(value)
 
 
 _OPEN = Closing(outcome=None)

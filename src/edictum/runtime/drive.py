@@ -208,7 +208,7 @@ class Suspended:
     """A call that cannot go on without waiting, and where it stands."""
 
     driver: CallDriver
-    step: RunTool | Running | Wait
+    step: Step
 
 
 def advance(

@@ -1,8 +1,8 @@
 """The fast path: the usual call as plain functions, at half the cost of the lifecycle.
 
-It takes calls whose ledger and sink live in this process, for as long as nothing unusual happens:
-contracts pass or deny at once, no limit is full, the tool returns or raises without being awaited
-or stopped.
+It takes calls whose ledger lives in this process and whose sinks write at once, for as long as
+nothing unusual happens: contracts pass or deny at once, no limit is full, the tool returns or
+raises without being awaited or stopped.
 Anything else is handed to the lifecycle at the point where the call stands. Deleting this module
 changes only how long a call takes; the guard imports it if it is there.
 """
@@ -12,12 +12,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from edictum.core.charges import NO_CHARGES
-from edictum.core.config import FailureFlag, LifecycleConfig
+from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Verdict
 from edictum.core.decide import as_answer, decide_before
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.effects import Ran, RunTool
-from edictum.core.events import CALL_ALLOWED, CALL_DENIED, CALL_EXECUTED, CALL_FAILED
+from edictum.core.events import (
+    CALL_ALLOWED,
+    CALL_DENIED,
+    CALL_EXECUTED,
+    CALL_FAILED,
+    Closing,
+    Entry,
+)
 from edictum.core.freeze import is_large
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import (
@@ -53,11 +60,11 @@ LONG_S: Final = (
 
 
 def make_fast_path(config: LifecycleConfig, handlers: EffectHandlers) -> FastPath | None:
-    """Return the fast path of a guard, or None when its ports do not all live in this process."""
-    wiring, ledger = handlers.wiring, handlers.wiring.ledger
+    """Return the fast path of a guard, or None when its ports may have to be waited for."""
+    ledger = handlers.wiring.ledger
     if type(ledger) is not MemoryLedger or ledger.default_lease_s is not None:
         return None
-    if wiring.sinks or config.on_allow is not None:
+    if not handlers.records_at_once or config.on_allow is not None:
         return None
     return FastPath(config, handlers, ledger)
 
@@ -74,6 +81,7 @@ class FastPath:
         self._append = handlers.wiring.local_sink.append
         self._append_last = handlers.wiring.local_sink.take
         self._figures = handlers.figures
+        self._record = handlers.by_kind[Entry] if handlers.wiring.sinks else None
 
     def govern(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
@@ -109,12 +117,16 @@ class FastPath:
             else:
                 counted, context = reserved, self._config.context
                 try:
-                    now = self._now()
-                except USER_ERRORS as exc:
-                    return self._refuse_unrecorded(run, plan, counted, Failed(exc))
-                self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
-                if not call.call_index & 63:  # SAMPLED
-                    self._figures.add_sample(now - call.started_at)
+                    if self._record is None:
+                        now = self._now()
+                        self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
+                        if not call.call_index & 63:  # SAMPLED
+                            self._figures.add_sample(now - call.started_at)
+                    else:
+                        counters = Counters(*counted)
+                        self._record(Entry(context, CALL_ALLOWED, call, plan.passed, counters))
+                except BaseException as exc:
+                    return self._refuse_unrecorded(run, plan, counted, exc)
                 started = True
                 ended = start_inline(run)
                 outcome = self._conclude(run, plan, failure_flag, template, tally, ended)
@@ -154,11 +166,13 @@ class FastPath:
             return None
         context = config.context
         try:
-            now = self._now()
+            now = None if self._record is not None else self._now()
         except USER_ERRORS:
+            now = None
+        if now is None:  # the lifecycle records it, as far as it can be recorded
             admission = Admission(run, decision, Counters(*counted))
             driver = self._driver(run, plan, None, _admitted(admission))
-            return suspend_or_end(driver, driver.advance())
+            return Suspended(driver, driver.advance())
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
         self._figures.gate.add(now - call.started_at)
         tally.add((decision.effect, decision.source, "denied"))
@@ -172,7 +186,7 @@ class FastPath:
         template: ReservationTemplate,
         tally: ToolTally,
         ran: Ran | Running,
-    ) -> ToolOutcome | None:
+    ) -> ToolOutcome | Suspended | None:
         """Commit and record how a call ended. None: it is still to be concluded."""
         if isinstance(ran, Running) or ran.cancelled or ran.elapsed_s > LONG_S:
             return None
@@ -197,6 +211,10 @@ class FastPath:
         counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
             return None
+        action = CALL_EXECUTED if verdict.success else CALL_FAILED
+        if self._record is not None:
+            made = Entry(context, action, call, plan.passed, Counters(*counted), Closing(*closing))
+            return self._record_end(outcome, made)
         if closing[3] or not verdict.success:  # the milliseconds
             tally.add(EXECUTED if verdict.success else FAILED, closing[3])
         else:
@@ -205,17 +223,32 @@ class FastPath:
             now = self._now()
         except USER_ERRORS as exc:
             return with_note(outcome, context, NOT_WRITTEN, Failed(exc))
-        action = CALL_EXECUTED if verdict.success else CALL_FAILED
         self._append_last((now, context, action, call, plan.passed, *counted, *closing))
         return outcome
 
+    def _record_end(self, outcome: ToolOutcome, entry: Entry) -> ToolOutcome | Suspended:
+        """Record how a call ended that has been counted, and return its outcome."""
+        assert self._record is not None
+        try:
+            self._record(entry)
+        except USER_ERRORS as exc:
+            return with_note(outcome, entry.context, NOT_WRITTEN, Failed(exc))
+        except BaseException as exc:  # the call is over: nothing is left but to raise it
+            driver = CallDriver(_end_with(outcome), self._handlers)
+            driver.interrupt(exc)
+            return Suspended(driver, outcome)
+        return outcome
+
     def _refuse_unrecorded(
-        self, run: RunTool, plan: Plan, counted: tuple[int, int], problem: Failed
-    ) -> ToolOutcome | Suspended:
+        self, run: RunTool, plan: Plan, counted: tuple[int, int], error: BaseException
+    ) -> Suspended:
         """End a call that has taken its slots and cannot be recorded."""
         admission = Admission(run, plan.passed, Counters(*counted), holds=True)
-        driver = self._driver(run, plan, None, _admitted(admission.deny_unrecorded(problem)))
-        return suspend_or_end(driver, driver.advance())
+        refused = admission.deny_unrecorded(Failed(error))
+        driver = self._driver(run, plan, None, _admitted(refused))
+        if not isinstance(error, USER_ERRORS):
+            driver.interrupt(error)
+        return Suspended(driver, driver.advance())
 
     def _driver(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None, admitting: Admitting
@@ -251,6 +284,11 @@ def _prepare(plan: Plan, figures: Figures) -> Any:
 def _admitted(admission: Admission) -> Admitting:
     yield from ()
     return admission
+
+
+def _end_with(outcome: ToolOutcome) -> Flow:
+    yield from ()
+    return outcome
 
 
 def _interrupt(error: BaseException) -> Admitting:

@@ -139,6 +139,11 @@ class EffectHandlers:
             Notify: lambda effect, timeout_s: call_until(effect.callback, effect.args, timeout_s),
         }
 
+    @property
+    def records_at_once(self) -> bool:
+        """Whether an event is recorded when its handler returns: no sink leaves a wait."""
+        return all(sink.writes_at_once for sink in self._sinks)
+
     def _record_and_count(self, entry: Entry) -> Awaitable[None] | None:
         started, figures = perf_counter(), self.figures
         try:
