@@ -186,3 +186,41 @@ def test_answers_of_people(position: str) -> None:
     guard = Edictum(contracts=[ask], approval_backend=InMemoryApprovalBackend(False))
     guard.dispatch_sync("t", {}, lambda: 1)
     assert CORE not in audit_of(guard)
+
+
+# --- What spans say -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_spans(shape: str) -> None:
+    """Arguments, results, reasons and errors in spans, in processes that put content into them."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from edictum.otel import configure_otel, disable_otel
+
+    value, spans, provider = SHAPES[shape](SECRET), InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    @precondition("quoting")
+    def quote(call: Any) -> Verdict:
+        return Verdict.fail(f"not with {call.args}")
+
+    def fail(value: Any) -> Any:
+        raise ValueError(f"cannot read {value}")
+
+    configure_otel(tracer_provider=provider, record_content=True)
+    try:
+        guard = Edictum(contracts=[quote])
+        guard.dispatch_sync("returning", {"value": value}, lambda value: value)
+        guard.dispatch_sync("quoting", {"value": value}, lambda value: value)
+        guard.dispatch_sync("failing", {"value": value}, fail)
+    finally:
+        disable_otel()
+    written = [span.to_json() for span in spans.get_finished_spans()]
+    assert [json.loads(it)["name"] for it in written] == [
+        f"execute_tool {name}" for name in ("returning", "quoting", "failing")
+    ]
+    assert CORE not in "".join(written)
