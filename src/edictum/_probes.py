@@ -20,7 +20,7 @@ from edictum.audit.sinks import AuditSink
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS
 from edictum.core.policy import Policy
-from edictum.errors import BackendError, EdictumConfigError
+from edictum.errors import BackendError, EdictumConfigError, EdictumInputError
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL
 from edictum.execution.waiting import await_until, call_until
@@ -64,6 +64,10 @@ async def check_parts(
     timeout_s: float,
 ) -> Health:
     """Ask all parts at the same time, each within the time limit."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise EdictumInputError(
+            f"check: timeout_s is {timeout_s!r:.80}.", hint="Use a number of seconds above 0."
+        )
     probes: list[tuple[str, Callable[[], Any]]] = [
         ("ledger", lambda: _probe_ledger(wiring.ledger)),
         *(_name_sink_probe(wiring, sink) for sink in wiring.sinks),
@@ -110,6 +114,8 @@ def open_ledger(backend: Any, *, required: bool) -> Ledger:
     """Return the ledger of a guard. Raise EdictumConfigError if it is required and does not answer
     within its own time limit.
     """
+    if not isinstance(required, bool):
+        raise EdictumConfigError(f"require_store is {required!r:.80}.", hint="Use True or False.")
     ledger = as_ledger(backend)
     try:
         if required:

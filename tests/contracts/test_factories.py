@@ -364,14 +364,14 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert "pip install 'edictum[yaml]'" in said
+    assert "pip install '.[yaml]'" in said
     missing_yaml = subprocess.run(
         [sys.executable, "-c", code.replace("re2", "yaml")],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert "pip install 'edictum[yaml]'" in missing_yaml
+    assert "pip install '.[yaml]'" in missing_yaml
 
 
 SESSION_SECTION = """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edictum import Edictum, EdictumConfigError, ToolDenied
+from edictum import Edictum, EdictumConfigError, EdictumInputError, ToolDenied
 from edictum.audit import FileAuditSink
 from edictum.sessions.memory import MemoryLedger
 from edictum.testing import FakeClock
@@ -210,3 +211,22 @@ async def test_a_sqlite_file_that_was_deleted_or_replaced_is_noticed(tmp_path: P
     await guard.run("t", {}, lambda: 1)
     assert guard.session().snapshot().totals.successes == 2
     await guard.close()
+
+
+@pytest.mark.parametrize("timeout_s", ["2", 0, -1, True, None, float("nan")])
+def test_a_time_limit_that_is_none_is_refused(timeout_s: Any) -> None:
+    with pytest.raises(EdictumInputError, match="timeout_s is"):
+        Edictum().check_sync(timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("required", ["yes", 1, None])
+def test_whether_the_store_is_required_is_said_by_a_bool(required: Any) -> None:
+    with pytest.raises(EdictumConfigError, match="require_store is"):
+        Edictum(require_store=required)
+
+
+def test_a_celery_url_without_celery_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "edictum.execution.celery", raising=False)
+    monkeypatch.setitem(sys.modules, "celery", None)
+    with pytest.raises(EdictumConfigError, match=r"'\.\[celery\]'"):
+        Edictum(execution="celery://localhost:1/0")

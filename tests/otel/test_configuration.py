@@ -160,7 +160,7 @@ print(Edictum().run_sync("t", {}, lambda: "ran"))
 
 def test_without_the_packages_it_says_which_extra_to_install() -> None:
     told = run_program(WITHOUT)
-    assert "pip install 'edictum[otel]'" in told
+    assert "pip install '.[otel]'" in told
     assert told.rstrip().endswith("ran")
 
 

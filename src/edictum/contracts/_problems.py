@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NoReturn
 
+from edictum._optional import name_extra
 from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 
@@ -96,7 +97,7 @@ def _report(problems: Sequence[BundleProblem]) -> str:
 def missing_packages() -> EdictumConfigError:
     return EdictumConfigError(
         "YAML contracts need the packages PyYAML and google-re2.",
-        hint="Install them with: pip install 'edictum[yaml]'.",
+        hint=name_extra("yaml"),
     )
 
 

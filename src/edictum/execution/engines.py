@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from edictum._optional import import_optional
 from edictum.core.effects import Engine, RunIn
 from edictum.core.policy import RUN_IN
 from edictum.errors import EdictumConfigError
@@ -24,9 +25,11 @@ def as_run_in(execution: Any) -> RunIn | Engine:
     if hasattr(execution, "send_task") or (
         isinstance(execution, str) and execution.startswith(("celery://", "celerys://"))
     ):
-        from edictum.execution.celery import CeleryEngine  # here: an optional package
-
-        return CeleryEngine(execution)
+        problem = "execution: Celery is not installed."
+        engine: Engine = import_optional(
+            "edictum.execution.celery", "celery", problem
+        ).CeleryEngine(execution)
+        return engine
     raise EdictumConfigError(f"execution is {execution!r}.", hint=_HINT)
 
 

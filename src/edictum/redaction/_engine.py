@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from edictum._logs import REDACTION_ENGINE, log
+from edictum._optional import name_extra
 from edictum.core.secret_scan import Finder, Heads, WordFinder
 
 
@@ -23,5 +24,6 @@ def _say_that_it_is_missing() -> None:
     log(
         REDACTION_ENGINE,
         "google-re2 is not installed: secrets are searched for with Python's own means, which takes"
-        " longer in long texts. Install it with: pip install 'edictum[yaml]'",
+        " longer in long texts. %s",
+        name_extra("yaml"),
     )

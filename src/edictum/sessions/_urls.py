@@ -7,6 +7,7 @@ from importlib import import_module
 from types import EllipsisType
 from typing import Any, cast
 
+from edictum._optional import name_extra
 from edictum.core._records import record, replace
 from edictum.core.durations import parse_duration
 from edictum.errors import BackendError, EdictumConfigError
@@ -214,7 +215,7 @@ def _refuse_query(url: str) -> None:
 
 def _import_server(extra: str) -> Any:
     problem = f"The {extra} session store is not installed."
-    return _import_store(f"_{extra}", problem, f"pip install 'edictum[{extra}]'")
+    return _import_store(f"_{extra}", problem, name_extra(extra))
 
 
 def _import_store(module: str, problem: str, hint: str) -> Any:
