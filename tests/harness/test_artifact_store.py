@@ -29,12 +29,12 @@ from edictum import (
     ToolFailure,
     outcome_to_model_content,
 )
+from edictum.harness._artifact_postgres import PostgresBackend
+from edictum.harness._artifact_redis import RedisBackend
 from edictum.harness.artifact_backends import (
     ArtifactBackend,
     DirectoryBackend,
     FsspecBackend,
-    PostgresBackend,
-    RedisBackend,
     default_directory,
     open_backend,
 )
@@ -478,29 +478,74 @@ def test_a_full_disk_leaves_no_half_artifact(tmp_path: Path) -> None:
 
 STORER = """
 import sys
+from edictum.harness import _artifact_postgres, _artifact_redis, artifact_backends
 from edictum.harness.artifact_store import ArtifactError, ArtifactStore
-store = ArtifactStore(sys.argv[1], max_session_bytes=int(sys.argv[2]))
+place, quota, name = sys.argv[1:]
+if "redis" in place or "valkey" in place:
+    place = _artifact_redis.RedisBackend(place, name)
+elif place.startswith("postgres"):
+    place = _artifact_postgres.PostgresBackend(place, name)
+store = ArtifactStore(place, max_session_bytes=int(quota))
 while True:
     try:
         store.store("s", "x" * 500, "t")
-    except ArtifactError:
+    except ArtifactError as exc:
+        assert "would take" in str(exc), exc
         break
 """
 
 
 @pytest.mark.slow
-def test_a_quota_is_exact_over_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["directory", "valkey", "postgres"])
+def test_a_quota_is_exact_over_processes(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """Four of them fill a session together: as many artifacts as fit, not one more."""
-    base = tmp_path / "a"
-    ArtifactStore(base).store("other", "x" * 500, "t")
-    ((_, size),) = DirectoryBackend(base).list()
+    name, backend = f"t_{abs(hash(str(tmp_path)))}", DirectoryBackend(tmp_path / "a")
+    at = str(tmp_path / "a") if place == "directory" else request.getfixturevalue(place)
+    if place == "valkey":
+        backend = RedisBackend(at, name)
+    elif place == "postgres":
+        backend = PostgresBackend(at, name)
+    ArtifactStore(backend).store("other", "x" * 500, "t")
+    ((_, size),) = backend.list()
     quota = 60 * (size + 10) + 50  # sizes differ by the digits of a time
-    command = [sys.executable, "-c", STORER, str(base), str(quota)]
+    command = [sys.executable, "-c", STORER, at, str(quota), name]
     storers = [subprocess.Popen(command) for _ in range(4)]
     assert [storer.wait(240) for storer in storers] == [0] * 4
-    listed = DirectoryBackend(base).list()
-    used = sum(size for key, size in listed) - size
+    used = sum(size for key, size in backend.list()) - size
     assert quota - 2 * size < used <= quota
+    if not isinstance(backend, DirectoryBackend):
+        backend.close()
+
+
+@pytest.mark.parametrize("place", ["valkey", "postgres"])
+def test_artifacts_of_an_older_version_are_counted(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """What was stored without a count is counted when the store is opened, and still expires."""
+    name, url, clock = f"t_{abs(hash(str(tmp_path)))}", request.getfixturevalue(place), Clock()
+    backend: Any = (RedisBackend if place == "valkey" else PostgresBackend)(url, name)
+    old = ArtifactStore(backend, clock=clock).store("s", "x" * 500, "t", ttl_s=60)
+    ((_, size),) = backend.list()
+    forget_counts(backend, name)
+    store = ArtifactStore(backend, max_session_bytes=size + 100, clock=clock)
+    with pytest.raises(ArtifactError, match="would take"):
+        store.store("s", "y" * 500, "t")
+    assert store.retrieve(old.artifact_id) == "x" * 500
+    clock.now += 61
+    store.cleanup_expired()
+    store.store("s", "y" * 500, "t")
+    backend.close()
+
+
+def forget_counts(backend: Any, name: str) -> None:
+    if isinstance(backend, RedisBackend):
+        backend._redis.delete(f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+    else:
+        backend._call("execute", "DROP TABLE {0}_taken")
+        backend._call("execute", "ALTER TABLE {0} DROP COLUMN expires_at")
+        backend.close()
 
 
 FILES = effort(300, soak=100_000)

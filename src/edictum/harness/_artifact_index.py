@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -47,6 +48,7 @@ class Listed:
     key: str  # <session>/<artifact>
     size: int
     expires_at: float
+    ttl_s: float = inf  # for servers that let values expire by their own clock
 
     def as_row(self) -> tuple[str, str, str, int, float, float]:
         session, _, artifact_id = self.key.partition("/")

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
@@ -30,7 +30,6 @@ SWEEP_BATCH = 100  # artifacts that are removed when one is stored
 ARTIFACT_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 TEMPORARY = ".tmp-"
 CONNECT_S = 5.0  # for a server that does not answer
-NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
 
 
 @runtime_checkable
@@ -79,8 +78,12 @@ def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> A
     if not separator or scheme in ("file", "local"):
         return DirectoryBackend(Path(rest if separator else location))
     if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        from edictum.harness._artifact_redis import RedisBackend  # here: it imports this module
+
         return RedisBackend(location)
     if scheme in ("postgresql", "postgres"):
+        from edictum.harness._artifact_postgres import PostgresBackend
+
         return PostgresBackend(location)
     return FsspecBackend(location)
 
@@ -156,7 +159,7 @@ class DirectoryBackend:
     def _list_artifacts(self) -> Iterator[Listed]:
         for key, size in self.list():
             if ARTIFACT_KEY.fullmatch(key):
-                yield Listed(key, size, _read_expiry(self.get(key, HEADER_BYTES)))
+                yield Listed(key, size, read_expiry(self.get(key, HEADER_BYTES)))
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._open_base() as base, contextlib.suppress(FileExistsError):
@@ -208,7 +211,7 @@ class DirectoryBackend:
                         yield f"{session}/{name}", about.st_size
 
 
-def _read_expiry(data: bytes | None) -> float:
+def read_expiry(data: bytes | None) -> float:
     """Return when an artifact expires, from its header; one that cannot be read has expired."""
     try:
         header = json.loads((data or b"").partition(b"\n")[0])
@@ -268,112 +271,7 @@ def _write_new(name: str, data: bytes, directory: int) -> None:
         os.fsync(opened.fileno())
 
 
-# --- Servers --------------------------------------------------------------------------------------
-
-
-class RedisBackend:
-    """Redis or Valkey. A hash keeps the sizes, because scanning all keys of a server is slow."""
-
-    def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
-        redis = import_optional("redis", "redis")
-        scheme, _, rest = url.partition("://")
-        scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
-        self._redis: Any = redis.Redis.from_url(
-            f"{scheme}://{rest}", socket_connect_timeout=CONNECT_S
-        )
-        self._name = name
-
-    def _key(self, key: str) -> str:
-        return f"{self._name}:{key}"
-
-    def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        expiry_ms = max(1, int(ttl_s * 1000)) if ttl_s < NEVER_S else None
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.set(self._key(key), data, px=expiry_ms)
-            pipe.hset(self._name, key, len(data))
-            pipe.execute()
-
-    def get(self, key: str, limit: int | None = None) -> bytes | None:
-        if limit is None:
-            found: bytes | None = self._redis.get(self._key(key))
-            return found
-        return self._redis.getrange(self._key(key), 0, limit - 1) or None
-
-    def delete(self, key: str) -> None:
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.delete(self._key(key))
-            pipe.hdel(self._name, key)
-            pipe.execute()
-
-    def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        sizes = {key.decode(): int(size) for key, size in self._redis.hgetall(self._name).items()}
-        keys = [key for key in sizes if key.startswith(prefix)]
-        with self._redis.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.exists(self._key(key))
-            there = dict(zip(keys, pipe.execute(), strict=True)) if keys else {}
-        if gone := [key for key in keys if not there[key]]:
-            self._redis.hdel(self._name, *gone)  # the server let them expire
-        return [(key, sizes[key]) for key in keys if there[key]]
-
-    def close(self) -> None:
-        self._redis.close()
-
-
-class PostgresBackend:
-    """One table. asyncpg is asynchronous, so its pool lives in the portal's loop."""
-
-    def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
-        asyncpg = import_optional("asyncpg", "postgres")
-        if not table.isidentifier():
-            message = f"{table!r} is not the name of a table."
-            raise EdictumConfigError(message, hint="Use letters, digits and underscores.")
-        self._connect, self._url, self._table = asyncpg.create_pool, url, table
-        self._pool: Any = None
-
-    def _call(self, verb: str, *arguments: Any) -> Any:
-        from edictum.execution.portal import PORTAL
-
-        async def work() -> Any:
-            if self._pool is None:
-                self._pool = await self._open_pool()
-            return await getattr(self._pool, verb)(*arguments)
-
-        return PORTAL.run(work())
-
-    async def _open_pool(self) -> Any:
-        """Connect and make the table, at the first use: the server may come up later."""
-        pool = await self._connect(self._url, min_size=1, max_size=2, timeout=CONNECT_S)
-        try:
-            columns = "key text PRIMARY KEY, data bytea NOT NULL"
-            await pool.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
-        except BaseException:
-            await pool.close()
-            raise
-        return pool
-
-    def put(self, key: str, data: bytes, ttl_s: float) -> None:
-        values = "(key, data) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET data = $2"
-        self._call("execute", f"INSERT INTO {self._table} {values}", key, data)
-
-    def get(self, key: str, limit: int | None = None) -> bytes | None:
-        what = "data" if limit is None else f"substring(data from 1 for {int(limit)})"
-        query = f"SELECT {what} FROM {self._table} WHERE key = $1"  # noqa: S608  # no user input
-        found: bytes | None = self._call("fetchval", query, key)
-        return found
-
-    def delete(self, key: str) -> None:
-        self._call("execute", f"DELETE FROM {self._table} WHERE key = $1", key)  # noqa: S608
-
-    def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        columns, where = "key, length(data) AS size", "starts_with(key, $1)"
-        query = f"SELECT {columns} FROM {self._table} WHERE {where}"  # noqa: S608  # no user input
-        return [(row["key"], row["size"]) for row in self._call("fetch", query, prefix)]
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._call("close")
-            self._pool = None
+# --- Other file systems ---------------------------------------------------------------------------
 
 
 class FsspecBackend:

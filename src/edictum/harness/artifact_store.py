@@ -8,8 +8,10 @@ output inline.
 Secrets are redacted before writing. An artifact belongs to a session, expires, and counts against
 two quotas. Ids are not paths, and session ids are hashed before they become part of one. One value
 holds both the artifact and its header, so a crash cannot separate them, and a store keeps nothing
-in memory: several processes can use the same one. In a directory an index counts what is there, so
-that quotas are exact for all of them and no operation but ``cleanup_expired`` looks at every file.
+in memory: several processes can use the same one. A directory has an index, and Redis and
+PostgreSQL count what is there, so that quotas are exact for all processes and no operation but
+``cleanup_expired`` looks at every artifact. What fsspec reaches is listed for each one that is
+stored, and two processes that store at the same moment may exceed a quota by one artifact each.
 """
 
 from __future__ import annotations
@@ -134,9 +136,8 @@ class ArtifactStore:
         text, kind = _to_readable_text(content, self._redaction)
         ref = _make_ref(session_id, text, kind, tool_name, self._now(), ttl_s)
         data = _encode(json.dumps(asdict(ref), ensure_ascii=False)) + b"\n" + _encode(text)
-        artifact = Listed(
-            f"{_hash_session(session_id)}/{ref.artifact_id}", len(data), ref.created_at + ttl_s
-        )
+        key = f"{_hash_session(session_id)}/{ref.artifact_id}"
+        artifact = Listed(key, len(data), ref.created_at + ttl_s, ttl_s)
         with self._lock, _as_artifact_error("The output could not be stored"):
             if isinstance(self._backend, CountingBackend):
                 self._put_within(self._backend, data, artifact)
@@ -155,10 +156,11 @@ class ArtifactStore:
     def _sweep_at_start(self) -> None:
         """Remove what has expired. A server that is away is logged: it may come up later."""
         try:
-            if isinstance(self._backend, CountingBackend):
-                self._backend.sweep(self._now())
-            else:
-                self.cleanup_expired()
+            with _as_artifact_error("Expired artifacts could not be removed"):
+                if isinstance(self._backend, CountingBackend):
+                    self._backend.sweep(self._now())
+                else:
+                    self.cleanup_expired()
         except ArtifactError as exc:
             log(ARTIFACT_AWAY, "the artifact store cannot be used yet: %s", exc)
 

@@ -1,0 +1,149 @@
+"""Artifacts in Redis or Valkey.
+
+Beside the values there are the sizes of all artifacts, when they expire, the keys by artifact, and
+how many bytes each session takes. Scripts change them in one step, so that quotas hold for all
+processes and nothing has to be listed. What the server lets expire by itself counts until the next
+sweep.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from edictum._optional import import_optional
+from edictum.harness._artifact_index import Listed, Quotas
+from edictum.harness.artifact_backends import (
+    CONNECT_S,
+    HEADER_BYTES,
+    SWEEP_BATCH,
+    read_expiry,
+)
+
+NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
+NO_QUOTAS = Quotas(1 << 62, 1 << 62)
+# In all scripts KEYS are: sizes, expiries, keys by artifact, bytes taken (those of all under '').
+_REMOVE = """
+local function remove(key)
+    local session, artifact = string.match(key, '^([^/]*)/(.*)$')
+    local size = tonumber(redis.call('HGET', KEYS[1], key) or 0)
+    if redis.call('HINCRBY', KEYS[4], session or '?', -size) <= 0 then
+        redis.call('HDEL', KEYS[4], session or '?')
+    end
+    redis.call('HINCRBY', KEYS[4], '', -size)
+    redis.call('HDEL', KEYS[1], key)
+    redis.call('ZREM', KEYS[2], key)
+    redis.call('HDEL', KEYS[3], artifact or key)
+    redis.call('DEL', KEYS[1] .. ':' .. key)
+end
+"""
+_PUT = """
+local data, key, session, artifact = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local expires_at, expiry_ms = ARGV[5], ARGV[6]
+local more = #data - tonumber(redis.call('HGET', KEYS[1], key) or 0)
+local mine = tonumber(redis.call('HGET', KEYS[4], session) or 0) + more
+local all = tonumber(redis.call('HGET', KEYS[4], '') or 0) + more
+if mine > tonumber(ARGV[7]) or all > tonumber(ARGV[8]) then
+    return {mine, all}
+end
+redis.call('SET', KEYS[1] .. ':' .. key, data)
+if expiry_ms ~= '' then
+    redis.call('PEXPIRE', KEYS[1] .. ':' .. key, expiry_ms)
+end
+redis.call('HSET', KEYS[1], key, #data)
+redis.call('ZADD', KEYS[2], expires_at, key)
+redis.call('HSET', KEYS[3], artifact, key)
+redis.call('HINCRBY', KEYS[4], session, more)
+redis.call('HINCRBY', KEYS[4], '', more)
+return {}
+"""
+_DELETE = _REMOVE + "for _, key in ipairs(ARGV) do remove(key) end"
+_SWEEP = f"""{_REMOVE}
+local stale = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[1], 'LIMIT', 0, {SWEEP_BATCH})
+for _, key in ipairs(stale) do remove(key) end
+return #stale
+"""
+_REBUILD = """
+redis.call('DEL', KEYS[4])
+local sizes = redis.call('HGETALL', KEYS[1])
+for i = 1, #sizes, 2 do
+    local session = string.match(sizes[i], '^([^/]*)/')
+    redis.call('HINCRBY', KEYS[4], session or '?', sizes[i + 1])
+    redis.call('HINCRBY', KEYS[4], '', sizes[i + 1])
+end
+"""
+
+
+class RedisBackend:
+    """Redis or Valkey, one server."""
+
+    def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
+        redis = import_optional("redis", "redis")
+        scheme, _, rest = url.partition("://")
+        scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
+        self._redis: Any = redis.Redis.from_url(
+            f"{scheme}://{rest}", socket_connect_timeout=CONNECT_S
+        )
+        self._name = name
+        self._keys = (name, f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+        self._scripts = {
+            script: self._redis.register_script(script)
+            for script in (_PUT, _DELETE, _SWEEP, _REBUILD)
+        }
+
+    def _run(self, script: str, *arguments: Any) -> Any:
+        return self._scripts[script](keys=self._keys, args=arguments)
+
+    def _key(self, key: str) -> str:
+        return f"{self._name}:{key}"
+
+    def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
+        session, _, artifact_id = artifact.key.partition("/")
+        expiry_ms = max(1, int(artifact.ttl_s * 1000)) if artifact.ttl_s < NEVER_S else ""
+        stored = (data, artifact.key, session, artifact_id, artifact.expires_at, expiry_ms)
+        full = self._run(_PUT, *stored, quotas.session, quotas.total)
+        return quotas.find_full(*map(int, full)) if full else ""
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        self.put_within(data, Listed(key, len(data), inf, ttl_s), NO_QUOTAS)
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        if limit is None:
+            found: bytes | None = self._redis.get(self._key(key))
+            return found
+        return self._redis.getrange(self._key(key), 0, limit - 1) or None
+
+    def delete(self, key: str) -> None:
+        self._run(_DELETE, key)
+
+    def find(self, artifact_id: str) -> str | None:
+        found: bytes | None = self._redis.hget(self._keys[2], artifact_id)
+        return None if found is None else found.decode()
+
+    def sweep(self, now: float) -> int:
+        if not self._redis.exists(self._keys[3]) and self._redis.exists(self._name):
+            self.rebuild()  # written by an older version, or by hand
+        return int(self._run(_SWEEP, now))
+
+    def rebuild(self) -> None:
+        keys = [key for key, _ in self.list()]
+        known = set(self._redis.zrange(self._keys[1], 0, -1))
+        for key in (key for key in keys if key.encode() not in known):
+            expiry = read_expiry(self.get(key, HEADER_BYTES))
+            self._redis.zadd(self._keys[1], {key: expiry})
+            self._redis.hset(self._keys[2], key.rpartition("/")[2], key)
+        self._run(_REBUILD)
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        sizes = {key.decode(): int(size) for key, size in self._redis.hgetall(self._name).items()}
+        keys = [key for key in sizes if key.startswith(prefix)]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.exists(self._key(key))
+            there = dict(zip(keys, pipe.execute(), strict=True)) if keys else {}
+        if gone := [key for key in keys if not there[key]]:
+            self._run(_DELETE, *gone)  # the server let them expire, or evicted them
+        return [(key, sizes[key]) for key in keys if there[key]]
+
+    def close(self) -> None:
+        self._redis.close()
