@@ -23,10 +23,7 @@ from edictum.sessions._sqlite import (
 _SCHEMA_VERSION = 2  # 1 was never released
 _READABLE_SINCE = 2
 _ROWS = "SELECT body, leased FROM approval WHERE "
-_FETCH = (
-    f"{_ROWS} id IN (SELECT value FROM json_each(?)) OR key IN (SELECT value FROM json_each(?))"
-    " ORDER BY asked, id"
-)
+_WANTED = "id IN (SELECT value FROM json_each(?)) OR key IN (SELECT value FROM json_each(?))"
 _PLACES = ", ".join("?" * 12)
 
 
@@ -93,7 +90,8 @@ def _run_one(db: sqlite3.Connection, step: Any, now: float) -> Any:
 
 def _fetch(db: sqlite3.Connection, step: QueueStep) -> list[StoredRow]:
     wanted = (json.dumps(step.ids), json.dumps(step.keys))
-    return [read_row(*values) for values in db.execute(_FETCH, wanted)]
+    found = db.execute(f"{_ROWS} {_WANTED} ORDER BY asked, id", wanted)
+    return [read_row(*values) for values in found]
 
 
 def _save(db: sqlite3.Connection, row: StoredRow) -> None:
