@@ -18,6 +18,7 @@ from types import NoneType
 from typing import Any
 
 from edictum.core._records import record, replace
+from edictum.core.approvers import Approvers
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.charges import NO_CHARGES, AmountSource, Charges, charges_of_tool
 from edictum.core.contract import Contract, Kind, Mode
@@ -218,7 +219,7 @@ class Policy:
         if self._digest is None:
             bundle = self.version if self._bundle_digest is None else self._bundle_digest()
             contracts = [
-                (it.id, it.kind, it.tools, it.effect, it.mode, it.timeout, it.timeout_effect)
+                (it.id, it.kind, it.tools, it.effect, it.mode, *_terms_of_asking(it))
                 for it in self.contracts
             ]
             hooks = [(hook.name, hook.phase, hook.tool) for hook in self.hooks]
@@ -300,6 +301,11 @@ class Policy:
         is_closed = mode == "enforce" and any(limit.refuses_all for limit in plan.limits)
         return not (is_denied or is_closed)
 
+    def has_approvers(self) -> bool:
+        """Return whether some contract or limit says who may approve."""
+        askers: list[Contract | Limit] = [*self.contracts, *self._limits]
+        return any(it.approvers is not None for it in askers)
+
     def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))
@@ -317,10 +323,14 @@ class Policy:
         return reduce(inherit_amounts_and_pin, entries) if entries else UNKNOWN_TOOL
 
 
+def _terms_of_asking(it: Contract) -> tuple[Any, ...]:
+    return it.timeout, it.timeout_effect, it.approvers
+
+
 def _plain_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that are the same in every process: no functions."""
     stated = {item.name: getattr(value, item.name) for item in fields(value)}
-    kinds = (str, int, float, Enum, NoneType)
+    kinds = (str, int, float, Enum, NoneType, Approvers)
     return {name: item for name, item in stated.items() if isinstance(item, kinds)}
 
 
