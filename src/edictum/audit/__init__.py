@@ -12,6 +12,7 @@ from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
 from edictum.audit.sinks import AuditSink
 from edictum.audit.stdout import StdoutAuditSink
+from edictum.audit.stores import SqliteAuditSink, StoreAuditSink, open_audit
 from edictum.core.redaction import RedactionPolicy
 
 __all__ = [
@@ -29,8 +30,11 @@ __all__ = [
     "LogReading",
     "RedactionPolicy",
     "Report",
+    "SqliteAuditSink",
     "StdoutAuditSink",
+    "StoreAuditSink",
     "export",
+    "open_audit",
     "query",
     "report",
 ]

@@ -110,16 +110,15 @@ class Context:
             _remember(self._calls, call, (call, text))
         return text
 
-    def open_end(self, entry: Entry) -> str:
-        """Return the end of the event of a call that has not ended; all but three values of it
-        are the same in all events.
+    def open_end(self, entry: Entry) -> tuple[str, str]:
+        """Return the end of the event of a call that has not ended, what stands before its counters
+        and what behind them; all but its session is the same in all events.
         """
         if not self._open_end:
-            fields = _list_end(entry, _OPEN) | dict.fromkeys(_OWN_FIELDS, _SLOT)
-            self._open_end = tuple(dumps(fields)[1:-1].split(dumps(_SLOT)))
-        first, second, third, last = self._open_end
-        session = dumps(entry.call.run_id)
-        return f"{first}{entry.attempts}{second}{entry.executions}{third}{session}{last}"
+            head, tail = _split_at_counters(_list_end(entry, _OPEN) | {"session_id": _SLOT})
+            self._open_end = (head, *tail.split(dumps(_SLOT)))
+        head, before, after = self._open_end
+        return head, f"{before}{dumps(entry.call.run_id)}{after}"
 
     def decision_texts(self, decision: Decision) -> tuple[str, str, str]:
         """Return who decided and why, the records of hooks and those of contracts, as JSON without
@@ -149,8 +148,6 @@ class Context:
 
 
 MAX_REMEMBERED = 1_000
-# What the ends of two events of calls that have not ended differ in, in the order of the fields.
-_OWN_FIELDS = ("session_attempt_count", "session_execution_count", "session_id")
 _SLOT = "\x00"  # in the text of an event a character that is always escaped
 
 
@@ -181,6 +178,8 @@ class Entry:
         "context",
         "decision",
         "executions",
+        "is_counted",
+        "is_sent",
         "reason",
     )
 
@@ -207,8 +206,15 @@ class Entry:
         self.approval = approval
         self.reason = reason
         self.at = 0.0
+        self.is_sent = False  # with the step of a ledger that writes it as well
+        self.is_counted = False  # that step was answered, so it is written
         self._line: str | None = None
         self._event: AuditEvent | None = None
+
+    def count(self, counters: Counters) -> None:
+        """Take the counters that a ledger answered its step with."""
+        self.attempts, self.executions = counters.attempts, counters.executions
+        self.is_counted = True
 
     @property
     def policy_error(self) -> bool:
@@ -224,8 +230,15 @@ class Entry:
     def to_json(self) -> str:
         """Return the redacted event as one line of JSON; written once."""
         if self._line is None:
-            self._line = _write(self)
+            head, tail = _write_parts(self)
+            self._line = f"{head}{write_counters(self.attempts, self.executions)}{tail}"
         return self._line
+
+    def write_around_counters(self) -> tuple[str, str]:
+        """Return what stands in that line before and behind what ``write_counters`` returns, for a
+        store that fills it in.
+        """
+        return _write_parts(self)
 
     def event(self) -> AuditEvent:
         """Return the event of that line; made once."""
@@ -264,8 +277,15 @@ def policy_event(
 # --- The line -------------------------------------------------------------------------------------
 
 
-def _write(entry: Entry) -> str:
-    """Write an event with its fields in the order of ``AuditEvent``."""
+def write_counters(attempts: object, executions: object) -> str:
+    """Return the counters of a session, as they stand in a line behind the name of the first."""
+    return f'{attempts}, "session_execution_count": {executions}'
+
+
+def _write_parts(entry: Entry) -> tuple[str, str]:
+    """Write an event with its fields in the order of ``AuditEvent``, but for its counters: what
+    stands before them and what behind.
+    """
     context, closing = entry.context, entry.closing or _OPEN
     ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
     said = entry.about or entry.decision
@@ -275,27 +295,36 @@ def _write(entry: Entry) -> str:
     if closing.after is not None:
         judged = context.contract_texts(closing.after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
-    return (
+    end, rest = _write_end(entry, closing)
+    head = (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
         f", {context.call_text(entry.call, ends=ends)}"
         f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f", {_write_end(entry, closing)}"
-        f", {context.origin_text}"
+        f", {end}"
     )
+    return head, f"{rest}, {context.origin_text}"
 
 
-def _write_end(entry: Entry, closing: Closing) -> str:
+def _write_end(entry: Entry, closing: Closing) -> tuple[str, str]:
     is_usual = closing is _OPEN and entry.about is None and entry.approval is None
     if is_usual and not entry.policy_error:
         return entry.context.open_end(entry)
-    return dumps(_list_end(entry, closing))[1:-1]
+    return _split_at_counters(_list_end(entry, closing))
+
+
+def _split_at_counters(fields: dict[str, Any]) -> tuple[str, str]:
+    """Return fields as JSON, without their counters. No text can look like these: its quotes are
+    escaped.
+    """
+    head, between, tail = dumps(fields)[1:-1].partition(_COUNTERS_BEGIN)
+    return head + between, tail.removeprefix(write_counters(0, 0))
 
 
 def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:
-    """Return the fields that say how the call ended, as far as it has."""
+    """Return the fields that say how the call ended, as far as it has, with counters of 0."""
     context, redaction, about = entry.context, entry.context.redaction, entry.about
     verdict: Any = closing.verdict or _ABSENT
     after: Any = closing.after or _ABSENT
@@ -307,8 +336,8 @@ def _list_end(entry: Entry, closing: Closing) -> dict[str, Any]:
         "duration_ms": closing.duration_ms,
         "error": closing.error,
         "result_summary": None if summary is None else redaction.write_summary(summary),
-        "session_attempt_count": entry.attempts,
-        "session_execution_count": entry.executions,
+        "session_attempt_count": 0,
+        "session_execution_count": 0,
         "mode": context.mode if about is None or not about.observed else "observe",
         "policy_version": context.policy_version,
         "policy_error": entry.policy_error,
@@ -337,6 +366,7 @@ def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
     return dumps(fields)[1:-1]
 
 
+_COUNTERS_BEGIN = '"session_attempt_count": '
 _OPEN = Closing(outcome=None)
 # Stands for the verdict, the postconditions and the approval that an event does not have.
 _ABSENT = SimpleNamespace(

@@ -178,13 +178,18 @@ class SqliteFile:
         It is made for its owner alone; the files that SQLite makes beside it are so as well.
         """
         os.close(os.open(self._store.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = self._db = sqlite3.connect(
+        db = sqlite3.connect(
             self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        self._set_up(db)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            self._set_up(db)
+        except BaseException:  # the next batch must not use what is refused
+            db.close()
+            raise
         self._store.note_file()
+        self._db = db
         return db
 
     def _disconnect(self) -> None:

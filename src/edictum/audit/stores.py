@@ -1,0 +1,106 @@
+"""Audit sinks on databases: SQLite and PostgreSQL.
+
+Events that wait at the same time go to the database together, as one transaction; a call waits
+until its own is committed. With the ledger on the same database the counters of a call and its
+event are committed together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+
+from edictum._audit_event import AuditEvent
+from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._reading import EventReader, LogReading
+from edictum.audit._rows import make_row
+from edictum.audit.sinks import takes_entries
+from edictum.core.events import Entry
+from edictum.errors import BackendError, EdictumConfigError
+from edictum.execution.portal import PORTAL
+from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
+from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
+
+
+class StoreAuditSink:
+    """Writes events to a database. ``wait_s`` is how long a call waits for it: then the call is
+    denied, or, if its tool has run, the outcome's notes say that the event is not written yet.
+    """
+
+    blocking = False  # it waits without a thread
+
+    def __init__(self, store: Store, reader: EventReader, wait_s: float) -> None:
+        self.name = store.name
+        self._store = store
+        self._reader = reader
+        self._pool = SenderPool(store, wait_s, MAX_BATCH, "audit store", "events not written")
+        self._finalizer = weakref.finalize(self, self._pool.stop)
+
+    @takes_entries
+    def emit(self, event: AuditEvent | Entry) -> Awaitable[None]:
+        """Return what the event is waited for with. One that tells how a call ended is sent now,
+        and until it is written, even when the caller is gone.
+        """
+        row = make_row(event)
+        op = Operation(self._pool, "event" if row.outcome is None else "closing event", row)
+        if op.is_kept:
+            self._pool.send(op)
+        return op
+
+    def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+        """Yield the events that match, in the order in which they were committed."""
+        return self._reader.read_events(wanted, reading)
+
+    def check(self) -> Awaitable[None]:
+        """Return if the database can be used; raise what is wrong otherwise."""
+        return Operation(self._pool, "ping", None)
+
+    async def close(self) -> None:
+        """Wait for what was sent, for a bounded time, and disconnect."""
+        await self._pool.leave()
+        await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
+
+
+class SqliteAuditSink(StoreAuditSink):
+    """Writes events to a SQLite file, which several processes of one machine may share, and which
+    may be that of the sessions. An event is on disk before its call goes on.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, wait_s: float = DEFAULT_WAIT_S) -> None:
+        read_sqlite_path(f"sqlite:///{os.fspath(path)}")
+        from edictum.audit import _sqlite  # sqlite3 is slow to import
+
+        self.path = os.fspath(path)
+        store = _sqlite.SqliteEventStore(self.path)
+        super().__init__(store, _sqlite.SqliteEventReader(self.path), wait_s)
+
+
+def open_audit(url: str) -> StoreAuditSink:
+    """Return the audit sink that a URL names: ``sqlite:///file.db`` or ``postgresql://``.
+
+    ``wait`` in its query is how long a call waits for the database (default 2 s). A database that
+    does not answer now is tried again by the first call; one that must not be used as it is set up
+    is refused here.
+    """
+    make = AUDIT_SCHEMES.get(read_scheme(url))
+    if make is None:
+        hint = f"Known: {', '.join(AUDIT_SCHEMES)}. For a file of JSON lines use FileAuditSink."
+        raise EdictumConfigError(f"No audit store for {(read_scheme(url) or url)!r}.", hint=hint)
+    sink = make(*take_options(url, {}))
+    try:
+        PORTAL.run(sink.check())
+    except BackendError:  # it may come up later; until then calls are denied
+        pass
+    except EdictumConfigError:
+        PORTAL.run(sink.close())
+        raise
+    return sink
+
+
+def _open_sqlite_sink(url: str, options: Options) -> StoreAuditSink:
+    return SqliteAuditSink(read_sqlite_path(url), wait_s=options.wait_s or DEFAULT_WAIT_S)
+
+
+AUDIT_SCHEMES: dict[str, Callable[[str, Options], StoreAuditSink]] = {"sqlite": _open_sqlite_sink}
