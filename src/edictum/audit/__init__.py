@@ -12,7 +12,7 @@ from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
 from edictum.audit.sinks import AuditSink
 from edictum.audit.stdout import StdoutAuditSink
-from edictum.audit.stores import SqliteAuditSink, StoreAuditSink, open_audit
+from edictum.audit.stores import PostgresAuditSink, SqliteAuditSink, StoreAuditSink, open_audit
 from edictum.core.redaction import RedactionPolicy
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "JsonLinesReader",
     "MarkEvictedError",
     "LogReading",
+    "PostgresAuditSink",
     "RedactionPolicy",
     "Report",
     "SqliteAuditSink",

@@ -141,6 +141,19 @@ def parse_line(line: bytes) -> EventData | str:
     return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
 
 
+def parse_stored(body: str, where: str, reading: LogReading) -> EventData | None:
+    """Return the event of a row of a database; None if it cannot be read, which is noted."""
+    reading.lines += 1
+    reading.bytes_read += len(body)
+    if reading.lines % PROGRESS_LINES == 0:
+        reading.note_progress()
+    event = parse_line(body.encode())
+    if isinstance(event, str):
+        reading.note_problem(event, where)
+        return None
+    return event
+
+
 def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
     """Yield the events of a file, without some that do not match."""
     needles, name, before = wanted.list_needles(), str(file.name), reading.bytes_read
@@ -247,14 +260,19 @@ def _unreadable(path: Path, why: str) -> EdictumError:
 
 
 def find_reader(source: Any) -> EventReader:
-    """Return the reader of a path, or of a sink that keeps events."""
+    """Return the reader of a path, a URL, or a sink that keeps events."""
+    if isinstance(source, str) and "://" in source:
+        from edictum.audit.stores import open_reader  # it imports this module
+
+        return open_reader(source)
     if isinstance(source, str | os.PathLike):
         return JsonLinesReader(source)
     for reader in list_sink_readers(source):
         return reader
     raise EdictumConfigError(
         f"{type(source).__name__} keeps no events that could be read back.",
-        hint="Pass the path of a file of JSON lines, or a sink with read_events().",
+        hint="Pass the path of a file of JSON lines, the URL of a database, or a sink with"
+        " read_events().",
     )
 
 

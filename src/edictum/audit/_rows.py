@@ -21,12 +21,13 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 @record
 class EventRow:
-    """An event, ready to be stored.
+    """An event, ready to be stored. ``key`` is its own, in all processes.
 
     ``head`` is its line of JSON. With a ``tail`` the counters of its session stand between the two:
     the store fills them in, in the transaction that counts the call.
     """
 
+    key: str
     at_us: int
     session: str
     tool: str
@@ -43,23 +44,24 @@ class EventRow:
         return f"{self.head}{write_counters(counters.attempts, counters.executions)}{self.tail}"
 
 
-def make_row(event: AuditEvent | Entry) -> EventRow:
+def make_row(key: str, event: AuditEvent | Entry) -> EventRow:
     """Return the row of an event whose counters are known."""
     if isinstance(event, Entry):
-        return _make_entry_row(event, event.to_json(), None)
+        return _make_entry_row(key, event, event.to_json(), None)
     at = event.timestamp if event.timestamp.tzinfo else event.timestamp.replace(tzinfo=UTC)
     names = (clean_text(event.session_id), clean_text(event.tool_name))
-    return EventRow(_as_us(at), *names, event.action.value, event.outcome, event.to_json())
+    return EventRow(key, _as_us(at), *names, event.action.value, event.outcome, event.to_json())
 
 
-def make_open_row(entry: Entry) -> EventRow:
+def make_open_row(key: str, entry: Entry) -> EventRow:
     """Return the row of an event whose counters the store fills in."""
-    return _make_entry_row(entry, *entry.write_around_counters())
+    return _make_entry_row(key, entry, *entry.write_around_counters())
 
 
-def _make_entry_row(entry: Entry, head: str, tail: str | None) -> EventRow:
+def _make_entry_row(key: str, entry: Entry, head: str, tail: str | None) -> EventRow:
     call, closing = entry.call, entry.closing
     return EventRow(
+        key,
         round(entry.at * MILLION),
         clean_text(call.run_id),
         clean_text(call.tool_name),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edictum.audit._filters import EventData, EventFilter
-from edictum.audit._reading import PROGRESS_LINES, LogReading, filter_events, parse_line
+from edictum.audit._reading import LogReading, filter_events, parse_stored
 from edictum.audit._rows import EventRow, find_counters, list_conditions
 from edictum.core.limits import MILLION
 from edictum.errors import EdictumConfigError
@@ -182,7 +182,7 @@ class SqliteEventReader:
             page = db.execute(f"{select} LIMIT {_PAGE_ROWS}", (first, last, *values)).fetchall()
             for number, body in page:
                 first = number
-                event = _parse_body(body, f"{self.path}, event {number}", reading)
+                event = parse_stored(body, f"{self.path}, event {number}", reading)
                 if event is not None:
                     yield event
             if len(page) < _PAGE_ROWS:
@@ -191,19 +191,6 @@ class SqliteEventReader:
     def _unreadable(self, why: str) -> EdictumConfigError:
         hint = "Check the path and its rights."
         return EdictumConfigError(f"The audit file {self.path} cannot be read: {why}.", hint=hint)
-
-
-def _parse_body(body: str, where: str, reading: LogReading) -> EventData | None:
-    """Return the event of a row; None if it cannot be read, which is noted."""
-    reading.lines += 1
-    reading.bytes_read += len(body)
-    if reading.lines % PROGRESS_LINES == 0:
-        reading.note_progress()
-    event = parse_line(body.encode())
-    if isinstance(event, str):
-        reading.note_problem(event, where)
-        return None
-    return event
 
 
 def _find_range(db: sqlite3.Connection, wanted: EventFilter) -> tuple[int, int]:

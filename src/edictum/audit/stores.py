@@ -8,18 +8,25 @@ event are committed together.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from importlib import import_module
+from typing import Any
 
 from edictum._audit_event import AuditEvent
+from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._reading import EventReader, LogReading
 from edictum.audit._rows import make_row
 from edictum.audit.sinks import takes_entries
 from edictum.core.events import Entry
 from edictum.errors import BackendError, EdictumConfigError
+from edictum.execution.forks import call_in_child
 from edictum.execution.portal import PORTAL
+from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
 
@@ -37,13 +44,22 @@ class StoreAuditSink:
         self._reader = reader
         self._pool = SenderPool(store, wait_s, MAX_BATCH, "audit store", "events not written")
         self._finalizer = weakref.finalize(self, self._pool.stop)
+        self._renew_keys()
+        call_in_child(self._renew_keys)
+
+    def _renew_keys(self) -> None:
+        """Start anew: a forked child writes events of its own."""
+        self._prefix, self._numbers = uuid.uuid4().hex, itertools.count()
+
+    def _make_key(self) -> str:
+        return f"{self._prefix}-{next(self._numbers)}"
 
     @takes_entries
     def emit(self, event: AuditEvent | Entry) -> Awaitable[None]:
         """Return what the event is waited for with. One that tells how a call ended is sent now,
         and until it is written, even when the caller is gone.
         """
-        row = make_row(event)
+        row = make_row(self._make_key(), event)
         op = Operation(self._pool, "event" if row.outcome is None else "closing event", row)
         if op.is_kept:
             self._pool.send(op)
@@ -77,6 +93,22 @@ class SqliteAuditSink(StoreAuditSink):
         super().__init__(store, _sqlite.SqliteEventReader(self.path), wait_s)
 
 
+class PostgresAuditSink(StoreAuditSink):
+    """Writes events to a PostgreSQL database, in the schema ``edictum`` unless the URL says
+    ``?schema=``. ``credentials`` is called for each connection, as for a session store.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+        credentials: Credentials | None = None,
+    ) -> None:
+        store = _make_postgres_store(url, credentials)
+        super().__init__(store, _import_postgres().PostgresEventReader(store), wait_s)
+
+
 def open_audit(url: str) -> StoreAuditSink:
     """Return the audit sink that a URL names: ``sqlite:///file.db`` or ``postgresql://``.
 
@@ -99,8 +131,54 @@ def open_audit(url: str) -> StoreAuditSink:
     return sink
 
 
+def open_reader(url: str) -> EventReader:
+    """Return the reader of a database that a URL names."""
+    make = READER_SCHEMES.get(read_scheme(url))
+    if make is None:
+        hint = f"Known: {', '.join(READER_SCHEMES)}."
+        raise EdictumConfigError(f"No audit store for {read_scheme(url)!r}.", hint=hint)
+    return make(*take_options(url, {}))
+
+
 def _open_sqlite_sink(url: str, options: Options) -> StoreAuditSink:
     return SqliteAuditSink(read_sqlite_path(url), wait_s=options.wait_s or DEFAULT_WAIT_S)
 
 
-AUDIT_SCHEMES: dict[str, Callable[[str, Options], StoreAuditSink]] = {"sqlite": _open_sqlite_sink}
+def _open_postgres_sink(url: str, options: Options) -> StoreAuditSink:
+    return PostgresAuditSink(
+        url, wait_s=options.wait_s or DEFAULT_WAIT_S, credentials=options.credentials
+    )
+
+
+def _open_sqlite_reader(url: str, options: Options) -> EventReader:
+    path = read_sqlite_path(url)
+    from edictum.audit._sqlite import SqliteEventReader
+
+    return SqliteEventReader(path)
+
+
+def _open_postgres_reader(url: str, options: Options) -> EventReader:
+    made = _import_postgres()
+    reader: EventReader = made.PostgresEventReader(_make_postgres_store(url, options.credentials))
+    return reader
+
+
+def _make_postgres_store(url: str, credentials: Credentials | None) -> Any:
+    return _import_postgres().PostgresEventStore(url, credentials=credentials)
+
+
+def _import_postgres() -> Any:
+    import_optional("asyncpg", "postgres", "The PostgreSQL audit store is not installed.")
+    return import_module("edictum.audit._postgres")
+
+
+AUDIT_SCHEMES: dict[str, Callable[[str, Options], StoreAuditSink]] = {
+    "sqlite": _open_sqlite_sink,
+    "postgresql": _open_postgres_sink,
+    "postgres": _open_postgres_sink,
+}
+READER_SCHEMES: dict[str, Callable[[str, Options], EventReader]] = {
+    "sqlite": _open_sqlite_reader,
+    "postgresql": _open_postgres_reader,
+    "postgres": _open_postgres_reader,
+}

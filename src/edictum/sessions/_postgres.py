@@ -197,6 +197,12 @@ class PostgresConnection:
         """Answer a batch over a connection."""
         raise NotImplementedError
 
+    async def _ask(self, db: Any, query: str, *arguments: Any) -> Any:
+        if not self._store.pooled:
+            return await db.fetchval(query, *arguments)
+        async with transaction(db):  # within one, a pooler keeps to one server process
+            return await db.fetchval(query, *arguments)
+
     def _forget(self) -> None:
         """Forget what was known of the schema: it is looked at again."""
         raise NotImplementedError
@@ -255,12 +261,6 @@ class PostgresSessions(PostgresConnection):
         ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
         query, about = dialect.run_batch(store.schema.name), (self._id, batch.number)
         return await self._ask(db, query, *about, compact_json(ops), store.ttl_us)
-
-    async def _ask(self, db: Any, query: str, *arguments: Any) -> Any:
-        if not self._store.pooled:
-            return await db.fetchval(query, *arguments)
-        async with transaction(db):  # within one, a pooler keeps to one server process
-            return await db.fetchval(query, *arguments)
 
     def _forget(self) -> None:
         self._dialect = None

@@ -58,14 +58,14 @@ class Dialect:
     write: Callable[[Operation, int], dict[str, Any]]
 
     def run_batch(self, schema: str) -> str:
-        return _with_path(schema, f"run_batch({self.arguments})")
+        return call_in_schema(schema, f"run_batch({self.arguments})")
 
 
 def sweep_query(schema: str) -> str:
-    return _with_path(schema, "sweep($1)")
+    return call_in_schema(schema, "sweep($1)")
 
 
-def _with_path(schema: str, call: str) -> str:
+def call_in_schema(schema: str, call: str) -> str:
     """Return a query that calls a function, with the names in its body found in the schema.
 
     The setting ends with the transaction: a pooler may give the connection to another program.
