@@ -120,6 +120,12 @@ AUDIT_FAILED = _event(
     "A sink did not take an event. Calls are denied while a required sink fails.",
     "Look at the file's path, rights and disk, or the sink's server.",
 )
+AUDIT_DROPPED = _event(
+    "audit.events_dropped",
+    ERROR,
+    'A sink with `when_full = "drop"` has no room for an event, which is lost.',
+    "Look at what the sink writes to; raise `max_waiting`, or let calls wait.",
+)
 AUDIT_WRITES_AGAIN = _event(
     "audit.sink_writes_again",
     WARNING,

@@ -4,6 +4,10 @@ A sink has one method, ``emit(event)``, ordinary or ``async``. An ordinary one r
 event after the other, unless the sink says ``blocking = False``. A sink that raises stops a call
 from starting (the call is denied and says why); after a call has run its result is kept and the
 failure is reported in the outcome's notes and in the log.
+
+A sink may say more about itself: ``required = False`` lets calls go on when it fails,
+``max_waiting`` is how many events may wait for it (10,000), and ``when_full = "drop"`` drops and
+counts what finds no room, and never lets a call wait.
 """
 
 from __future__ import annotations

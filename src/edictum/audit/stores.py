@@ -19,6 +19,7 @@ from typing import Any
 from edictum._audit_event import AuditEvent
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._ports import MAX_WAITING, check_waiting
 from edictum.audit._reading import EventReader, LogReading
 from edictum.audit._rows import make_row
 from edictum.audit.sinks import takes_entries
@@ -34,11 +35,18 @@ from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_
 class StoreAuditSink:
     """Writes events to a database. ``wait_s`` is how long a call waits for it: then the call is
     denied, or, if its tool has run, the outcome's notes say that the event is not written yet.
+
+    ``max_waiting`` events may wait; then calls wait for room. With ``when_full="drop"`` calls never
+    wait, and an event that finds no room is dropped and counted.
     """
 
     blocking = False  # it waits without a thread
 
-    def __init__(self, store: Store, reader: EventReader, wait_s: float) -> None:
+    def __init__(
+        self, store: Store, reader: EventReader, wait_s: float, when_full: str, max_waiting: int
+    ) -> None:
+        self.when_full, self.max_waiting = when_full, max_waiting
+        check_waiting(self)
         self.name = store.name
         self._store = store
         self._reader = reader
@@ -84,13 +92,21 @@ class SqliteAuditSink(StoreAuditSink):
     may be that of the sessions. An event is on disk before its call goes on.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, wait_s: float = DEFAULT_WAIT_S) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+        when_full: str = "block",
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
         read_sqlite_path(f"sqlite:///{os.fspath(path)}")
         from edictum.audit import _sqlite  # sqlite3 is slow to import
 
         self.path = os.fspath(path)
         store = _sqlite.SqliteEventStore(self.path)
-        super().__init__(store, _sqlite.SqliteEventReader(self.path), wait_s)
+        reader = _sqlite.SqliteEventReader(self.path)
+        super().__init__(store, reader, wait_s, when_full, max_waiting)
 
 
 class PostgresAuditSink(StoreAuditSink):
@@ -104,9 +120,12 @@ class PostgresAuditSink(StoreAuditSink):
         *,
         wait_s: float = DEFAULT_WAIT_S,
         credentials: Credentials | None = None,
+        when_full: str = "block",
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         store = _make_postgres_store(url, credentials)
-        super().__init__(store, _import_postgres().PostgresEventReader(store), wait_s)
+        reader = _import_postgres().PostgresEventReader(store)
+        super().__init__(store, reader, wait_s, when_full, max_waiting)
 
 
 def open_audit(url: str) -> StoreAuditSink:

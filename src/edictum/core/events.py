@@ -274,6 +274,13 @@ def policy_event(
     )
 
 
+def make_drop_event(at: float, count: int, waiting: int) -> AuditEvent:
+    """Return the event by which a sink is told how many others it was not given."""
+    reason = f"{count:,} events were dropped here: {waiting:,} were waiting for this sink."
+    moment = datetime.fromtimestamp(at, UTC)
+    return AuditEvent(timestamp=moment, action=AuditAction.EVENTS_DROPPED, reason=reason)
+
+
 # --- The line -------------------------------------------------------------------------------------
 
 
