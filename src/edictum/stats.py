@@ -60,8 +60,8 @@ class Stats:
     ``functions_left_behind`` user-supplied functions of all guards of the process. ``processes``
     are the workers of ``run_in: process``, busy and idle. ``audit_failures`` are events that a sink
     did not take, ``audit_dropped`` those that found no room in a sink that drops them, of all
-    guards that share it. ``sessions`` are those held in the memory of this process, None where a store
-    holds them.
+    guards that share it. ``sessions`` are those held in the memory of this process, None where a
+    store holds them.
     """
 
     policy_version: str | None
