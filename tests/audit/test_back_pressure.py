@@ -151,8 +151,9 @@ async def test_a_sink_that_drops_never_lets_a_call_wait(
     await guard.close()
     told = [event.tool_name or event.reason for event in sink.events]
     note = "7 events were dropped here: 3 were waiting for this sink."
-    assert told[:5] == ["t-0", "t-0", "t-1", note, "t-5"]
-    assert "t-6" in told
+    assert sorted(told[:3]) == ["t-0", "t-0", "t-1"]
+    assert told[3] == note
+    assert {"t-5", "t-6"} <= set(told[4:])
     if not composite:
         assert guard.stats().audit_dropped == 7
     logged = [it for it in caplog.records if "further ones are dropped" in it.getMessage()]
@@ -177,12 +178,9 @@ def test_what_is_dropped_last_is_written_down_when_the_guard_is_closed(
         await closing
 
     asyncio.run(close())
-    assert [event.action for event in sink.events] == [
-        "call_allowed",
-        "call_executed",
-        "call_allowed",
-        "events_dropped",
-    ]
+    *told, last = [event.action for event in sink.events]
+    assert sorted(told) == ["call_allowed", "call_allowed", "call_executed"]
+    assert last == "events_dropped"
 
 
 def test_a_sink_that_drops_and_fails_stops_no_call(caplog: pytest.LogCaptureFixture) -> None:
