@@ -133,6 +133,18 @@ class SinkPort:
     def is_required(self) -> bool:
         return bool(getattr(self.sink, "required", True))
 
+    def join_ledger(self, ledger: Any) -> bool:
+        """Return whether the ledger writes events of its steps to this sink, in the same
+        transaction.
+        """
+        join = getattr(self.sink, "join_ledger", None)
+        return join is not None and bool(join(ledger))
+
+    def prepare(self, entry: Entry) -> Any:
+        """Return an event as the ledger writes it."""
+        sink: Any = self.sink
+        return sink.prepare(entry)
+
     def _emit_in_room(self, event: Any) -> Awaitable[None]:
         give = self._prepare(event)
         return self._start(give) if self._room.try_take() else self._wait_and_start(give)

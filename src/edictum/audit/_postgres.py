@@ -17,7 +17,7 @@ from edictum.audit._reading import LogReading, filter_events, parse_stored
 from edictum.audit._rows import EventRow, list_conditions
 from edictum.errors import BackendError
 from edictum.execution.portal import Portal
-from edictum.sessions._batching import Batch
+from edictum.sessions._batching import Batch, Operation
 from edictum.sessions._postgres import (
     CLOSE_S,
     PostgresConnection,
@@ -58,31 +58,40 @@ class PostgresEventStore(PostgresStore):
     def connect(self) -> PostgresConnection:
         return PostgresEvents(self)
 
+    def write_with(self, call: str, ops: Sequence[Operation], first: int) -> tuple[str, list[Any]]:
+        """Return a call that passes on what the given one answers, and writes the events that go
+        with these operations; and its further arguments.
+        """
+        rows = [(row, place) for place, op in enumerate(ops) for row in op.events]
+        return self.make_call(call, first), list_values(rows)
+
+    def make_call(self, answers: str, first: int) -> str:
+        types = [kind for _, kind in _COLUMNS] + ["int"]
+        columns = ", ".join(f"${first + place}::{kind}[]" for place, kind in enumerate(types))
+        return f'"{self.schema.name}".write_events({answers}, {columns})'
+
 
 class PostgresEvents(PostgresConnection):
     """A connection that writes events."""
 
-    _is_set_up = False
+    def __init__(self, store: PostgresEventStore) -> None:
+        super().__init__(store)
+        self._events = store
+        self._is_set_up = False
 
     async def _run(self, db: Any, batch: Batch) -> list[Any]:
-        store = self._store
+        store = self._events
         if not self._is_set_up:
             await store.set_up(db)
             self._is_set_up = True
         rows = [(op.step, None) for op in batch.ops if op.kind != "ping"]
         if rows:
-            call = f"write_events('[]', {name_parameters(1)})"
-            await self._ask(db, call_in_schema(store.schema.name, call), *list_values(rows))
+            query = call_in_schema(store.schema.name, store.make_call("'[]'", 1))
+            await self._ask(db, query, *list_values(rows))
         return [None] * len(batch.ops)
 
     def _forget(self) -> None:
         self._is_set_up = False
-
-
-def name_parameters(first: int) -> str:
-    """Return the parameters of ``write_events`` that hold events, numbered from the first on."""
-    types = [kind for _, kind in _COLUMNS] + ["int"]
-    return ", ".join(f"${first + place}::{kind}[]" for place, kind in enumerate(types))
 
 
 def list_values(rows: Sequence[tuple[EventRow, int | None]]) -> list[list[Any]]:

@@ -21,7 +21,7 @@ from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._ports import MAX_WAITING, check_waiting
 from edictum.audit._reading import EventReader, LogReading
-from edictum.audit._rows import make_row
+from edictum.audit._rows import EventRow, make_open_row, make_row
 from edictum.audit.sinks import takes_entries
 from edictum.core.events import Entry
 from edictum.errors import BackendError, EdictumConfigError
@@ -72,6 +72,21 @@ class StoreAuditSink:
         if op.is_kept:
             self._pool.send(op)
         return op
+
+    def join_ledger(self, ledger: Any) -> bool:
+        """Let a ledger on the same database commit events with the steps that they tell of; return
+        whether it does.
+        """
+        join = getattr(ledger, "join_audit", None)
+        return join is not None and not self.drops_events and bool(join(self._store))
+
+    @property
+    def drops_events(self) -> bool:
+        return self.when_full == "drop"
+
+    def prepare(self, entry: Entry) -> EventRow:
+        """Return an event for a ledger that has joined: its counters are filled in there."""
+        return make_open_row(self._make_key(), entry)
 
     def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
         """Yield the events that match, in the order in which they were committed."""

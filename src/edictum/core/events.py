@@ -168,6 +168,7 @@ class Entry:
     __slots__ = (
         "_event",
         "_line",
+        "_parts",
         "about",
         "action",
         "approval",
@@ -209,12 +210,18 @@ class Entry:
         self.is_sent = False  # with the step of a ledger that writes it as well
         self.is_counted = False  # that step was answered, so it is written
         self._line: str | None = None
+        self._parts: tuple[str, str] | None = None
         self._event: AuditEvent | None = None
 
     def count(self, counters: Counters) -> None:
-        """Take the counters that a ledger answered its step with."""
+        """Take the counters that a ledger answered the step of this event with."""
         self.attempts, self.executions = counters.attempts, counters.executions
         self.is_counted = True
+
+    def take_answer(self, answer: Any) -> None:
+        """Take what a ledger answered the settlement of this event with, which may have failed."""
+        if type(answer) is Counters:
+            self.count(answer)
 
     @property
     def policy_error(self) -> bool:
@@ -230,15 +237,17 @@ class Entry:
     def to_json(self) -> str:
         """Return the redacted event as one line of JSON; written once."""
         if self._line is None:
-            head, tail = _write_parts(self)
+            head, tail = self.write_around_counters()
             self._line = f"{head}{write_counters(self.attempts, self.executions)}{tail}"
         return self._line
 
     def write_around_counters(self) -> tuple[str, str]:
         """Return what stands in that line before and behind what ``write_counters`` returns, for a
-        store that fills it in.
+        store that fills it in; written once.
         """
-        return _write_parts(self)
+        if self._parts is None:
+            self._parts = _write_parts(self)
+        return self._parts
 
     def event(self) -> AuditEvent:
         """Return the event of that line; made once."""

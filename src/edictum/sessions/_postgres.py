@@ -11,9 +11,10 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
@@ -21,12 +22,13 @@ import asyncpg
 from edictum.core.decide import describe
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._addresses import Credentials, get_credentials, read_address
-from edictum.sessions._batching import Batch, Refused, StoredVersion, Unavailable
+from edictum.sessions._batching import Batch, Operation, Refused, StoredVersion, Unavailable
 from edictum.sessions._migration import Migration
 from edictum.sessions._postgres_schema import (
     Dialect,
     PostgresSchema,
     SessionSchema,
+    call_in_schema,
     choose_dialect,
     sweep_query,
     transaction,
@@ -65,6 +67,18 @@ _ADVICE: dict[type[BaseException], str] = {
 }
 
 
+class JoinedSchema(Protocol):
+    """The store of an audit in the same schema."""
+
+    async def set_up(self, db: Any) -> StoredVersion: ...
+
+    def write_with(self, call: str, ops: Sequence[Operation], first: int) -> tuple[str, list[Any]]:
+        """Return a call of a function, whose answers are passed on, that writes the events of these
+        operations, and its further arguments, which are numbered from the first on.
+        """
+        ...
+
+
 class PostgresStore:
     """A database. Tables and functions live in a schema of their own, ``edictum`` unless the URL
     says ``?schema=``.
@@ -74,6 +88,7 @@ class PostgresStore:
     """
 
     serves_loops = True
+    joined: JoinedSchema | None = None  # the store of an audit in the same schema
     schema_type: type[PostgresSchema] = SessionSchema
 
     def __init__(
@@ -98,6 +113,13 @@ class PostgresStore:
         self._credentials = credentials
         self._migrates = migrates
         self.ttl_us = microseconds(ttl_s)
+
+    def is_same_database(self, other: Any) -> bool:
+        """Return whether another store is in the same schema, used by the same role."""
+        return isinstance(other, PostgresStore) and (
+            (other.name, other.schema.name, other._user, other.pooled)
+            == (self.name, self.schema.name, self._user, self.pooled)
+        )
 
     def connect(self) -> PostgresConnection:
         return PostgresSessions(self)
@@ -241,6 +263,7 @@ class PostgresSessions(PostgresConnection):
         self._id = uuid.uuid4().hex[:16]
         self._swept = 0.0
         self._dialect: Dialect | None = None
+        self._has_events = False
 
     async def _run(self, db: Any, batch: Batch) -> list[Any]:
         try:
@@ -259,8 +282,16 @@ class PostgresSessions(PostgresConnection):
             await self._ask(db, sweep_query(store.schema.name), store.ttl_us)
         dialect = self._dialect
         ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
-        query, about = dialect.run_batch(store.schema.name), (self._id, batch.number)
-        return await self._ask(db, query, *about, compact_json(ops), store.ttl_us)
+        arguments = [self._id, batch.number, compact_json(ops), store.ttl_us]
+        call = f'"{store.schema.name}".{dialect.call}'
+        if store.joined is not None and any(op.events for op in batch.ops):
+            if not self._has_events:
+                await store.joined.set_up(db)
+                self._has_events = True
+            call, more = store.joined.write_with(call, batch.ops, len(arguments) + 1)
+            arguments += more
+        return await self._ask(db, call_in_schema(store.schema.name, call), *arguments)
 
     def _forget(self) -> None:
         self._dialect = None
+        self._has_events = False

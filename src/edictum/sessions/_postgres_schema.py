@@ -57,12 +57,13 @@ class Dialect:
     arguments: str
     write: Callable[[Operation, int], dict[str, Any]]
 
-    def run_batch(self, schema: str) -> str:
-        return call_in_schema(schema, f"run_batch({self.arguments})")
+    @property
+    def call(self) -> str:
+        return f"run_batch({self.arguments})"
 
 
 def sweep_query(schema: str) -> str:
-    return call_in_schema(schema, "sweep($1)")
+    return call_in_schema(schema, f'"{schema}".sweep($1)')
 
 
 def call_in_schema(schema: str, call: str) -> str:
@@ -71,7 +72,7 @@ def call_in_schema(schema: str, call: str) -> str:
     The setting ends with the transaction: a pooler may give the connection to another program.
     """
     path = f"""set_config('search_path', '"{schema}", pg_temp', true)"""
-    return f'SELECT "{schema}".{call} FROM {path}'  # noqa: S608 - the name was checked
+    return f"SELECT {call} FROM {path}"  # noqa: S608 - the name was checked
 
 
 def _write(op: Operation, ttl_us: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edictum.core.decide import describe
 from edictum.core.limits import (
@@ -76,6 +76,30 @@ Moments = dict[tuple[str, str], list[tuple[float, int]]]
 _inherited: list[sqlite3.Connection] = []
 
 
+class EventTable(Protocol):
+    """The events of an audit, as a connection that counts writes them."""
+
+    def open(self, db: sqlite3.Connection) -> None:
+        """Create its tables where they are missing, within a transaction."""
+        ...
+
+    def write_with(
+        self, db: sqlite3.Connection, ops: Sequence[Operation], answers: Sequence[Any]
+    ) -> None:
+        """Write the events of operations that were answered so, within a transaction."""
+        ...
+
+    def forget(self) -> None:
+        """Forget what was written in a transaction that failed."""
+        ...
+
+
+class JoinedFile(Protocol):
+    """The store of an audit in the same file."""
+
+    def make_table(self) -> EventTable: ...
+
+
 class SqliteStore:
     """A file. ``clock`` gives seconds since the epoch, for all processes that share the file."""
 
@@ -92,6 +116,7 @@ class SqliteStore:
         self.name = f"sqlite:///{self.path}"
         self.ttl_s = ttl_s
         self.clock = clock
+        self.joined: JoinedFile | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what was opened first
 
     def note_file(self) -> None:
@@ -110,6 +135,12 @@ class SqliteStore:
                 f"the file {self.path} was deleted or replaced while it was in use. Stop all"
                 " processes that use it, put the database in place, and start them again"
             )
+
+    def is_same_database(self, other: Any) -> bool:
+        """Return whether another store is the same file."""
+        return isinstance(other, SqliteStore) and os.path.realpath(other.path) == os.path.realpath(
+            self.path
+        )
 
     def connect(self) -> SqliteFile:
         return SqliteConnection(self)
@@ -217,19 +248,42 @@ class SqliteConnection(SqliteFile):
     def __init__(self, store: SqliteStore) -> None:
         super().__init__(store)
         self._swept = 0.0
+        self._table: EventTable | None = None
+        self._is_table_open = False
 
     def _set_up(self, db: sqlite3.Connection) -> None:
         set_up(db, self._store.name)
         self._sessions = CachedSessions(db, self._store.ttl_s)
+        self._is_table_open = False
 
     def _run(self, db: sqlite3.Connection, ops: Sequence[Operation], now: float) -> list[Any]:
         if now - self._swept > SWEEP_EVERY_S:
             self._swept = now
             sweep(db, now, self._store.ttl_s)
-        return self._sessions.run(ops, now)
+        answers = self._sessions.run(ops, now)
+        if self._store.joined is not None:
+            self._write_events(db, self._store.joined, ops, answers)
+        return answers
+
+    def _write_events(
+        self,
+        db: sqlite3.Connection,
+        joined: JoinedFile,
+        ops: Sequence[Operation],
+        answers: Sequence[Any],
+    ) -> None:
+        if self._table is None:
+            self._table = joined.make_table()
+        if not self._is_table_open:
+            self._table.open(db)
+            self._is_table_open = True
+        self._table.write_with(db, ops, answers)
 
     def _forget(self) -> None:
         self._sessions.clear()
+        if self._table is not None:
+            self._table.forget()
+            self._is_table_open = False
 
 
 def _identify(path: str) -> tuple[int, int] | None:
