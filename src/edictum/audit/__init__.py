@@ -4,9 +4,12 @@ import edictum.redaction  # noqa: F401 # redaction searches with RE2 from then o
 from edictum._audit_event import AuditAction, AuditEvent
 from edictum.audit._export import export
 from edictum.audit._filters import EventFilter
+from edictum.audit._heads import Chain
+from edictum.audit._keys import generate_key
 from edictum.audit._query import Events, query, report
 from edictum.audit._reading import EventReader, JsonLinesReader, LogReading
 from edictum.audit._report import Report
+from edictum.audit._verify import ChainProblem, ChainReader, Verification, verify
 from edictum.audit.composite import CompositeSink
 from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
@@ -18,6 +21,9 @@ __all__ = [
     "AuditAction",
     "AuditEvent",
     "AuditSink",
+    "Chain",
+    "ChainProblem",
+    "ChainReader",
     "CollectingAuditSink",
     "CompositeSink",
     "EventFilter",
@@ -30,7 +36,10 @@ __all__ = [
     "RedactionPolicy",
     "Report",
     "StdoutAuditSink",
+    "Verification",
     "export",
+    "generate_key",
     "query",
     "report",
+    "verify",
 ]

@@ -86,7 +86,11 @@ class Writer:
             with self._lock:
                 self._waiting.popleft()  # what is being written counts as waiting until now
             future.set_result(answer)
-            del future, function, answer  # hold nothing of the last event while the next one is written
+            del (
+                future,
+                function,
+                answer,
+            )  # hold nothing of the last event while the next one is written
 
     def _fail_all(self, exc: Exception) -> None:
         with self._lock:

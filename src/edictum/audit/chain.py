@@ -241,6 +241,26 @@ class ListedWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedFile:
+    """What is left of a file that was deleted: its hash, and how far it went.
+
+    ``at`` is when it was deleted, ``newest`` when its newest event was made, in seconds since 1970.
+    """
+
+    file: str
+    sha256: str
+    records: int
+    newest: float
+    at: float
+    writers: tuple[ChainPosition, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("at", "file", "newest", "records", "sha256")
+        writers = [ListedWriter(position).to_dict() for position in self.writers]
+        return {**{name: getattr(self, name) for name in names}, "writers": writers}
+
+
+@dataclass(frozen=True, slots=True)
 class ChainHead:
     """How far all writers of a log had come at a moment.
 
@@ -255,7 +275,7 @@ class ChainHead:
     writers: tuple[ListedWriter, ...]
     previous: str = GENESIS
     retain_s: float = 0
-    deleted: tuple[Mapping[str, Any], ...] = ()
+    deleted: tuple[DeletedFile, ...] = ()
     key: str = ""
     signature: str = ""
 
@@ -266,7 +286,7 @@ class ChainHead:
     def _list_signed(self) -> dict[str, Any]:
         return {
             "at": self.at,
-            "deleted": [dict(deleted) for deleted in self.deleted],
+            "deleted": [deleted.to_dict() for deleted in self.deleted],
             "key": self.key,
             "log": self.log,
             "number": self.number,
@@ -296,23 +316,45 @@ class ChainHead:
 
 def read_head(line: bytes | str) -> ChainHead | None:
     """Return the head of a line; None if it is not one."""
+    text = line if isinstance(line, str) else line.decode(errors="replace")
     try:
-        data = json.loads(line)
-        writers = tuple(_read_writer(writer) for writer in data.pop("writers"))
-        deleted = tuple(data.pop("deleted"))
-        head = ChainHead(writers=writers, deleted=deleted, **data)
-        return head if head.to_json() == _to_text(line).strip() else None
+        head = _make_head(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return head if head.to_json() == text.strip() else None
 
 
-def _to_text(line: bytes | str) -> str:
-    return line if isinstance(line, str) else line.decode()
+def _make_head(data: dict[str, Any]) -> ChainHead:
+    return ChainHead(
+        log=str(data["log"]),
+        number=int(data["number"]),
+        at=str(data["at"]),
+        writers=tuple(map(_read_writer, data["writers"])),
+        previous=str(data["previous"]),
+        retain_s=float(data["retain_s"]),
+        deleted=tuple(map(_read_deleted, data["deleted"])),
+        key=str(data["key"]),
+        signature=str(data["signature"]),
+    )
 
 
 def _read_writer(data: Mapping[str, Any]) -> ListedWriter:
-    position = ChainPosition(data["writer"], data["sequence"], data["hash"])
-    return ListedWriter(position, is_closed=data.get("closed", False))
+    return ListedWriter(_read_position(data), is_closed=bool(data.get("closed", False)))
+
+
+def _read_position(data: Mapping[str, Any]) -> ChainPosition:
+    return ChainPosition(str(data["writer"]), int(data["sequence"]), str(data["hash"]))
+
+
+def _read_deleted(data: Mapping[str, Any]) -> DeletedFile:
+    return DeletedFile(
+        file=str(data["file"]),
+        sha256=str(data["sha256"]),
+        records=int(data["records"]),
+        newest=float(data["newest"]),
+        at=float(data["at"]),
+        writers=tuple(map(_read_position, data["writers"])),
+    )
 
 
 def follow_head(
@@ -322,7 +364,7 @@ def follow_head(
     log: str,
     at: str,
     retain_s: float = 0,
-    deleted: Iterable[Mapping[str, Any]] = (),
+    deleted: Iterable[DeletedFile] = (),
 ) -> ChainHead:
     """Return the head after the newest one: what that one lists, with what was written since then.
 
