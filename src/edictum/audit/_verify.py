@@ -183,7 +183,6 @@ class HeadCheck:
         self._verifier = verifier
         self._last: ChainHead | None = None
         self._hashes: dict[int, str] = {}  # of the heads, by number
-        self._unsigned = 0
         # What heads list: hashes by writer and sequence number, with the number of the head.
         self.listed: dict[tuple[str, int], tuple[str, int]] = {}
         self.furthest: dict[str, int] = {}  # the highest sequence number of each writer
@@ -197,8 +196,7 @@ class HeadCheck:
             return
         self._found.heads += 1
         self._check_order(place, head)
-        self._check_signature(place, head)
-        self._note(place, head)
+        self._read_signed(place, head)
         self._last = head
         self._hashes[head.number] = head.hash
 
@@ -230,18 +228,13 @@ class HeadCheck:
         if last is not None and head.log != last.log:
             self._found.add_problem("head", place, f"head {number} is of another log, {head.log}")
 
-    def _check_signature(self, place: Place, head: ChainHead) -> None:
-        if self._verifier is None:
-            self._found.key = head.key or self._found.key
-        elif not self._verifier.is_signed(head):
+    def _read_signed(self, place: Place, head: ChainHead) -> None:
+        """Gather what a head says, if it is signed as it should be."""
+        if self._verifier is not None and not self._verifier.is_signed(head):
             how = "not signed" if not head.signature else "not signed with this key"
             self._found.add_problem("head", place, f"head {head.number} is {how}")
-        else:
-            self._found.key = self._verifier.key_id
-
-    def _note(self, place: Place, head: ChainHead) -> None:
-        """Gather what a head says."""
-        self._found.log = self._found.log or head.log
+            return
+        self._found.key, self._found.log = head.key, self._found.log or head.log
         for listed in head.writers:
             self._note_writer(place, head, listed)
         for deleted in head.deleted:
@@ -275,8 +268,7 @@ class HeadCheck:
             known = self._hashes.get(head.number)
             if known == head.hash:
                 continue
-            self._check_signature(place, head)
-            self._note(place, head)
+            self._read_signed(place, head)
             how = "does not have it: removed" if known is None else "has another one: replaced"
             text = f"head {head.number} was kept here, and the log {how}"
             self._found.add_problem("head", place, text)
@@ -284,7 +276,7 @@ class HeadCheck:
     def finish(self) -> None:
         """Say what no head could show."""
         found = self._found
-        if not self.furthest and found.records:
+        if found.records and not found.heads and not found.counts["head"]:
             text = "there is no head of this log"
             if self._verifier is not None:
                 found.add_problem("head", "heads", f"{text}: removed")
