@@ -56,14 +56,13 @@ class RotatedFiles:
         """Number the file and the older ones, up to the first number that is free; the caller holds
         the lock of the file.
         """
-        count = 0
-        while self._find(count + 1) is not None:
-            count += 1
-        while count >= self._keep and self._delete(count):
-            count -= 1
+        older = self._list_older()
+        while len(older) >= self._keep and self._delete(older[-1]):
+            older.pop()
         with suppress(FileNotFoundError):  # moved by another program at this moment
-            for number in range(count, 0, -1):
-                self._renumber(number)
+            for number, found in reversed(list(enumerate(older, 1))):
+                suffix = found.suffix if found.suffix in SUFFIXES.values() else ""
+                found.replace(self._name(number + 1, suffix))
             newest = self._name(1)
             self._path.replace(newest)
             if self._suffix:
@@ -72,20 +71,22 @@ class RotatedFiles:
     def _name(self, number: int, suffix: str = "") -> Path:
         return self._path.with_name(f"{self._path.name}.{number}{suffix}")
 
-    def _find(self, number: int) -> Path | None:
-        names = (self._name(number, suffix) for suffix in ("", *SUFFIXES.values()))
-        return next(filter(Path.exists, names), None)
+    def _list_older(self) -> list[Path]:
+        """Return the files from 1 to the first number that is free. A compressed one beside its
+        plain one was left by a process that died, and is deleted.
+        """
+        names, older = set(os.listdir(self._path.parent)), list[Path]()
+        while True:
+            forms = [self._name(len(older) + 1, suffix) for suffix in ("", *SUFFIXES.values())]
+            found = [form for form in forms if form.name in names]
+            if not found:
+                return older
+            for copy in found[1:]:
+                copy.unlink(missing_ok=True)
+            older.append(found[0])
 
-    def _renumber(self, number: int) -> None:
-        found = self._find(number)
-        if found is not None:
-            suffix = found.name.removeprefix(self._name(number).name)
-            found.replace(self._name(number + 1, suffix))
-
-    def _delete(self, number: int) -> bool:
+    def _delete(self, found: Path) -> bool:
         """Delete an old file; return False if it must be kept."""
-        found = self._find(number)
-        assert found is not None
         if self._chain is not None:
             floor_s = max(self._chain.retain_s, read_floor(self._path))
             if time.time() - found.stat().st_mtime < floor_s:

@@ -25,7 +25,7 @@ from typing import Any
 
 GENESIS = "0" * 64  # stands for the hash of the record before the first one
 MAX_EXACT_INT = 2**53 - 1  # larger ones are not the same number to every reader of JSON
-MAX_LISTED_WRITERS = 1_000
+MAX_LISTED_WRITERS = 100
 
 _START = '{"_chain":{'
 _RECORD = re.compile(
@@ -61,7 +61,9 @@ def canonicalize(text: str) -> str:
         made = _encode_sorted(_PLAIN.decode(text))
     except _UnusualNumberError:
         return write_canonical(json.loads(text))
-    return made if _UNUSUAL.search(made) is None else write_canonical(json.loads(text))
+    if made.isascii() or _UNUSUAL.search(made) is None:
+        return made
+    return write_canonical(json.loads(text))
 
 
 class _UnusualNumberError(Exception):
