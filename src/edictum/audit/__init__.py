@@ -2,6 +2,7 @@
 
 import edictum.redaction  # noqa: F401 # redaction searches with RE2 from then on
 from edictum._audit_event import AuditAction, AuditEvent
+from edictum.audit._evidence import Evidence, write_evidence
 from edictum.audit._export import export
 from edictum.audit._filters import EventFilter
 from edictum.audit._heads import Chain
@@ -26,6 +27,7 @@ __all__ = [
     "ChainReader",
     "CollectingAuditSink",
     "CompositeSink",
+    "Evidence",
     "EventFilter",
     "EventReader",
     "Events",
@@ -42,4 +44,5 @@ __all__ = [
     "query",
     "report",
     "verify",
+    "write_evidence",
 ]
