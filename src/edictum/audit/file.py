@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from edictum._audit_event import AuditEvent
 from edictum._logs import AUDIT_HEADS, log
@@ -31,6 +31,7 @@ from edictum.audit._heads import (
 )
 from edictum.audit._reading import JsonLinesReader, LogReading
 from edictum.audit._rotation import Compression, RotatedFiles, choose_suffix
+from edictum.audit._syncing import PendingWrite, SyncGroup
 from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
@@ -45,7 +46,8 @@ class FileAuditSink:
 
     ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
     ``keep`` old files, which ``compress`` compresses. ``fsync=True`` makes each event durable
-    before its call goes on. ``chain`` makes it show if a record is changed, removed or added;
+    before its call goes on; ``fsync="batch"`` does so too, with one ``fsync`` for all calls that
+    wait at a time. ``chain`` makes it show if a record is changed, removed or added;
     ``retain`` ("180d") keeps a chained log from being deleted earlier, whatever ``keep`` says.
     """
 
@@ -56,7 +58,7 @@ class FileAuditSink:
         *,
         max_bytes: int | None = None,
         keep: int = 5,
-        fsync: bool = False,
+        fsync: bool | Literal["batch"] = False,
         chain: Chain | bool = False,
         retain: str | float | None = None,
         compress: Compression = False,
@@ -66,6 +68,10 @@ class FileAuditSink:
                 f"FileAuditSink: max_bytes is {max_bytes}.",
                 hint="Use 1 or more, or None for no rotation.",
             )
+        if fsync not in (False, True, "batch"):
+            raise EdictumConfigError(
+                f"FileAuditSink: fsync is {fsync!r}.", hint='Use True, False or "batch".'
+            )
         if keep < 1:
             raise EdictumConfigError(
                 f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files."
@@ -74,7 +80,11 @@ class FileAuditSink:
         self._name = os.fspath(self.path)
         self._redaction = redaction
         self._max_bytes = max_bytes
-        self._fsync = self.blocking = fsync
+        self._fsync = bool(fsync)
+        self._group = SyncGroup(self._sync) if fsync == "batch" else None
+        self.blocking = self._fsync and self._group is None
+        self._written = self._synced = 0  # events, and how many of them are on the disk
+        self._sync_error: OSError | None = None  # which those that wait for the group must learn
         self._chain = self._make_chain(chain, read_retention(retain))
         suffix = choose_suffix(compress)
         self._rotated = RotatedFiles(self.path, keep, suffix, self._chain)
@@ -97,13 +107,14 @@ class FileAuditSink:
 
     def _reset(self) -> None:
         """Start anew in a forked child, which opens the file by itself and is another writer."""
+        self._written = self._synced = 0
         self._close()
         self._timer = None
         if self._chain is not None:
             self._chain.start_anew()
 
     @takes_entries
-    def emit(self, event: AuditEvent | Entry) -> Written:
+    def emit(self, event: AuditEvent | Entry) -> Written | PendingWrite:
         """Append one line, all of it at once, so that lines of several processes do not mix.
 
         The rest of a line for which the disk has no room is not written later, because it could end
@@ -118,7 +129,7 @@ class FileAuditSink:
                     self._add_record(line, self._chain)
             except OSError as exc:
                 raise self._unwritable(exc) from exc
-        return WRITTEN
+        return WRITTEN if self._group is None else self._group.join()
 
     def _add(self, text: str) -> None:
         line = text.encode() + b"\n"
@@ -126,13 +137,34 @@ class FileAuditSink:
             file = self._append(line)
         else:
             file = self._append_rotating(line, self._max_bytes)
-        if self._fsync:
+        self._written += 1
+        if self.blocking:
             os.fsync(file.fileno())
+
+    def _sync(self) -> None:
+        """Make everything durable that was written before now; events may be written meanwhile."""
+        with self._lock:
+            error, self._sync_error = self._sync_error, None
+            if error is not None:
+                raise self._unwritable(error) from error
+            if self._file is None:  # closing it has made it durable
+                return
+            written, copy = self._written, os.dup(self._file.fileno())
+        try:
+            os.fsync(copy)
+        except OSError as exc:
+            with self._lock:
+                raise self._unwritable(exc) from exc
+        finally:
+            os.close(copy)
+        with self._lock:
+            self._synced = max(self._synced, written)
 
     def _add_record(self, text: str, chain: SinkChain) -> None:
         record, position = chain.position.append(text)
         self._add(record)
         if chain.note_written(position):
+            self._sync_file()
             chain.write_head()
         elif self._timer is None:
             self._start_timer(chain.head_seconds)
@@ -150,6 +182,7 @@ class FileAuditSink:
             if self._chain is None or not self._chain.has_unlisted():
                 return
             try:
+                self._sync_file()
                 self._chain.write_head()
             except OSError as exc:
                 log(AUDIT_HEADS, "a head of %s could not be written: %s", self.path, exc)
@@ -259,8 +292,18 @@ class FileAuditSink:
                 _sync_directory(self.path.parent)
         return self._file
 
+    def _sync_file(self) -> None:
+        """Make durable what waits for the group: a head must not list what is not on the disk."""
+        if self._group is not None and self._synced < self._written and self._file is not None:
+            os.fsync(self._file.fileno())
+            self._synced = self._written
+
     def _close(self) -> None:
         if self._file is not None:
+            try:
+                self._sync_file()
+            except OSError as exc:
+                self._sync_error, self._synced = exc, self._written
             self._file.close()
             self._file = None
 
