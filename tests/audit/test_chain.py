@@ -7,9 +7,10 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edictum.audit import chain
 from edictum.audit.chain import (
     GENESIS,
     MAX_LISTED_WRITERS,
@@ -93,7 +94,16 @@ JSON_DATA = st.recursive(
 )  # fmt: skip # one kind of value after the other
 
 
+@pytest.fixture(params=["msgspec", "the standard library"])
+def rewriter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sort keys with the package that the extra brings, and without it."""
+    if request.param != "msgspec":
+        monkeypatch.setattr(chain, "_find_rewriter", lambda: chain.rewrite_plainly)
+
+
+@pytest.mark.usefixtures("rewriter")
 @given(JSON_DATA)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_quick_way_writes_what_the_plain_way_writes(data: Any) -> None:
     """And what was written is written again as it is, after it was read by ``json``."""
     text = write_canonical(data)
