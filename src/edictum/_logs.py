@@ -132,6 +132,12 @@ AUDIT_WRITES_AGAIN = _event(
     "A sink that had failed takes events again; calls are no longer denied.",
     "Nothing. What a sink that is not required did not take is lost.",
 )
+AUDIT_HEADS = _event(
+    "audit.heads_not_written",
+    ERROR,
+    "A head of a chained log could not be written, or not copied. The next one says as much.",
+    "Look at the file beside the log, or the place that heads are copied to.",
+)
 
 # --- Policy ---------------------------------------------------------------------------------------
 
