@@ -36,6 +36,10 @@ class EventRow:
     head: str
     tail: str | None = None
 
+    def list_columns(self) -> tuple[Any, ...]:
+        """Return what is stored beside the line."""
+        return self.at_us, self.session, self.tool, self.action, self.outcome
+
     def write_line(self, counters: Counters | None) -> str:
         """Return the line with these counters."""
         if self.tail is None:

@@ -17,7 +17,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from edictum.audit._committed_chain import CommittedChain
 from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._heads import Chain, ChainFiles, NumberedLine
 from edictum.audit._reading import LogReading, filter_events, parse_stored
 from edictum.audit._rows import EventRow, find_counters, list_conditions
 from edictum.core.limits import MILLION
@@ -37,14 +39,19 @@ _NOTE_WRITER = (
 
 
 class SqliteEventStore(SqliteStore):
-    """A file with events."""
+    """A file with events, chained if that is asked for."""
+
+    def __init__(self, path: str | Path, chain: Chain | None = None) -> None:
+        super().__init__(path)
+        self._chain = chain
 
     def connect(self) -> SqliteFile:
         return SqliteEvents(self)
 
     def make_table(self) -> SqliteEventTable:
         """Return the events as one more connection to the file writes them."""
-        return SqliteEventTable(self.name)
+        chain = None if self._chain is None else CommittedChain(self._chain, Path(self.path))
+        return SqliteEventTable(self.name, chain)
 
 
 class SqliteEvents(SqliteFile):
@@ -64,8 +71,14 @@ class SqliteEvents(SqliteFile):
         self._table.write(db, events)
         return [None] * len(ops)
 
+    def _note_committed(self) -> None:
+        self._table.note_committed()
+
     def _forget(self) -> None:
         self._table.forget()
+
+    def _end(self) -> None:
+        self._table.close()
 
 
 class SqliteEventTable:
@@ -75,8 +88,9 @@ class SqliteEventTable:
     committed, and is sent again because that could not be told, is not written twice.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, chain: CommittedChain | None) -> None:
         self._name = name
+        self._chain = chain
         self._id = uuid.uuid4().hex
         self._number = -1  # of the newest operation that was written; -1: to be looked up
 
@@ -91,9 +105,21 @@ class SqliteEventTable:
         found = db.execute("SELECT number FROM event_writer WHERE id = ?", (self._id,)).fetchone()
         self._number = 0 if found is None else found[0]
 
+    def note_committed(self) -> None:
+        """Go on behind what was written in a transaction."""
+        if self._chain is not None:
+            self._chain.note_committed()
+
     def forget(self) -> None:
         """Forget what was written in a transaction that failed."""
         self._number = -1
+        if self._chain is not None:
+            self._chain.forget()
+
+    def close(self) -> None:
+        """Say that nothing more is written for now."""
+        if self._chain is not None:
+            self._chain.close()
 
     def write_with(
         self, db: sqlite3.Connection, ops: Sequence[Operation], answers: Sequence[Any]
@@ -114,12 +140,10 @@ class SqliteEventTable:
         new = [event for event in events if event[0] > self._number]
         if not new:
             return
+        seal = str if self._chain is None else self._chain.append
         db.executemany(
             _INSERT,
-            [
-                (row.at_us, row.session, row.tool, row.action, row.outcome, row.write_line(counted))
-                for _, row, counted in new
-            ],
+            [(*row.list_columns(), seal(row.write_line(counters))) for _, row, counters in new],
         )
         self._number = new[-1][0]
         db.execute(_NOTE_WRITER, (self._id, self._number, round(time.time() * MILLION)))
@@ -161,6 +185,21 @@ class SqliteEventReader:
                 raise self._unreadable(str(exc)) from exc
         reading.note_progress()
 
+    def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the lines of the file of heads beside the database, if there is one."""
+        return ChainFiles(self.path).read_heads(reading)
+
+    def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the lines of all events, with their numbers."""
+        with closing(self._open()) as db:
+            try:
+                for number, body in self._read_rows(db, EventFilter(), reading):
+                    reading.lines += 1
+                    yield (str(self.path), number), body.encode()
+            except sqlite3.Error as exc:
+                raise self._unreadable(str(exc)) from exc
+        reading.note_progress()
+
     def _open(self) -> sqlite3.Connection:
         if not self.path.exists():
             raise self._unreadable("it does not exist")
@@ -172,6 +211,14 @@ class SqliteEventReader:
     def _read(
         self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
     ) -> Iterator[EventData]:
+        for number, body in self._read_rows(db, wanted, reading):
+            event = parse_stored(body, f"{self.path}, event {number}", reading)
+            if event is not None:
+                yield event
+
+    def _read_rows(
+        self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
+    ) -> Iterator[tuple[int, str]]:
         """Read page by page: a transaction that lasts would keep SQLite from tidying up."""
         condition, values = _make_condition(wanted)
         first, last = _find_range(db, wanted)
@@ -180,13 +227,10 @@ class SqliteEventReader:
         select = f"SELECT id, body FROM event WHERE {found} ORDER BY id"  # noqa: S608 - ours
         while True:
             page = db.execute(f"{select} LIMIT {_PAGE_ROWS}", (first, last, *values)).fetchall()
-            for number, body in page:
-                first = number
-                event = parse_stored(body, f"{self.path}, event {number}", reading)
-                if event is not None:
-                    yield event
+            yield from page
             if len(page) < _PAGE_ROWS:
                 return
+            first = page[-1][0]
 
     def _unreadable(self, why: str) -> EdictumConfigError:
         hint = "Check the path and its rights."

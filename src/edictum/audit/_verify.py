@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from edictum.audit._gaps import find_gaps
 from edictum.audit._heads import ChainFiles, NumberedLine, Place, number_lines
 from edictum.audit._keys import HeadVerifier, KeyPath
+from edictum.audit._query import query
 from edictum.audit._reading import LogReading, parse_line
 from edictum.audit.chain import (
     GENESIS,
@@ -27,9 +29,12 @@ from edictum.audit.chain import (
     read_head,
     read_record,
 )
+from edictum.audit.stores import open_reader
 from edictum.errors import EdictumConfigError
 
-ProblemKind: TypeAlias = Literal["changed", "removed", "reordered", "inserted", "truncated", "head"]
+ProblemKind: TypeAlias = Literal[
+    "changed", "removed", "reordered", "inserted", "truncated", "head", "gap"
+]
 MAX_PROBLEMS = 1_000
 MAX_GAPS = 1_000  # of one writer
 
@@ -123,16 +128,47 @@ def verify(
     *,
     public_key: KeyPath | None = None,
     heads: str | os.PathLike[str] | Iterable[str] | None = None,
+    ledger: Any = None,
     on_progress: Callable[[LogReading], None] | None = None,
 ) -> Verification:
     """Return what is wrong with a chained log, if anything.
 
-    ``source`` is the path of a log, or a sink that chains. ``public_key`` is the file that
-    ``edictum audit keygen`` has put beside the private key: every head must be signed with that
-    one. ``heads`` are heads that were kept elsewhere: a file of them, or their lines.
+    ``source`` is the path of a log, the URL of a database, or a sink that chains. ``public_key`` is
+    the file that ``edictum audit keygen`` has put beside the private key: every head must be signed
+    with that one. ``heads`` are heads that were kept elsewhere: a file of them, or their lines.
+    ``ledger`` is the ledger of the same calls, or its URL: calls that only one of the two knows of
+    are a gap. With it, a log without a chain is compared only.
     """
-    reader = find_chain_reader(source)
-    reading, found = LogReading(on_progress), Verification()
+    found = Verification()
+    if ledger is None or is_chained(source):
+        _verify_chain(source, found, public_key, heads, on_progress)
+    else:
+        found.add_note("this log has no chain: it was compared with the ledger only")
+    if ledger is not None:
+        for gap in find_gaps(query(source), ledger):
+            found.add_problem("gap", "ledger", gap)
+    return found
+
+
+def is_chained(source: Any) -> bool:
+    """Return whether a log begins with a record of a chain."""
+    try:
+        reader = find_chain_reader(source)
+    except EdictumConfigError:
+        return False
+    for _, line in reader.read_records(LogReading()):
+        return line is not None and read_record(line) is not None
+    return False
+
+
+def _verify_chain(
+    source: Any,
+    found: Verification,
+    public_key: KeyPath | None,
+    heads: str | os.PathLike[str] | Iterable[str] | None,
+    on_progress: Callable[[LogReading], None] | None,
+) -> None:
+    reader, reading = find_chain_reader(source), LogReading(on_progress)
     checked = HeadCheck(found, None if public_key is None else HeadVerifier(public_key))
     for place, line in reader.read_heads(reading):
         checked.check_line(place, line)
@@ -145,11 +181,12 @@ def verify(
     checked.finish()
     for problem in reading.examples:
         found.add_note(problem)
-    return found
 
 
 def find_chain_reader(source: Any) -> ChainReader:
-    """Return what reads the log of a path or a sink."""
+    """Return what reads the log of a path, a URL or a sink."""
+    if isinstance(source, str) and "://" in source:
+        source = open_reader(source)
     if isinstance(source, str | os.PathLike):
         return ChainFiles(source)
     if isinstance(source, ChainReader):

@@ -19,6 +19,7 @@ from typing import Any
 from edictum._audit_event import AuditEvent
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._heads import Chain, NumberedLine
 from edictum.audit._ports import MAX_WAITING, check_waiting
 from edictum.audit._reading import EventReader, LogReading
 from edictum.audit._rows import EventRow, make_open_row, make_row
@@ -104,13 +105,15 @@ class StoreAuditSink:
 
 class SqliteAuditSink(StoreAuditSink):
     """Writes events to a SQLite file, which several processes of one machine may share, and which
-    may be that of the sessions. An event is on disk before its call goes on.
+    may be that of the sessions. An event is on disk before its call goes on. ``chain`` makes it
+    show if an event is changed, removed or added; heads are written to ``<path>.heads``.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
+        chain: Chain | bool = False,
         wait_s: float = DEFAULT_WAIT_S,
         when_full: str = "block",
         max_waiting: int = MAX_WAITING,
@@ -119,9 +122,19 @@ class SqliteAuditSink(StoreAuditSink):
         from edictum.audit import _sqlite  # sqlite3 is slow to import
 
         self.path = os.fspath(path)
-        store = _sqlite.SqliteEventStore(self.path)
-        reader = _sqlite.SqliteEventReader(self.path)
+        settings = Chain() if chain is True else chain or None
+        reader = self._file = _sqlite.SqliteEventReader(self.path)
+        store = _sqlite.SqliteEventStore(self.path, settings)
+        store.make_table()  # a key that cannot be read is said here
         super().__init__(store, reader, wait_s, when_full, max_waiting)
+
+    def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the lines of heads, oldest first."""
+        return self._file.read_heads(reading)
+
+    def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the lines of events, in the order in which they were committed."""
+        return self._file.read_records(reading)
 
 
 class PostgresAuditSink(StoreAuditSink):

@@ -13,11 +13,16 @@ MAX_TOLD = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = "a chained log; rotated files and the file of heads beside it are read as well"
+    what = (
+        "a chained log, or the URL of one (sqlite:///audit.db); rotated files and the file of heads"
+        " beside it are read as well"
+    )
     parser.add_argument("file", metavar="FILE", help=what)
     key = "the public key that all heads must be signed with"
     parser.add_argument("--public-key", metavar="FILE", help=key)
     parser.add_argument("--heads", metavar="FILE", help="heads that were kept elsewhere")
+    ledger = "the URL of the session store of the same calls: what only one of the two has is a gap"
+    parser.add_argument("--ledger", metavar="URL", help=ledger)
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
 
 
@@ -28,6 +33,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         options.file,
         public_key=options.public_key,
         heads=options.heads,
+        ledger=options.ledger,
         on_progress=progress,
     )
     progress.clear()

@@ -89,8 +89,16 @@ class EventTable(Protocol):
         """Write the events of operations that were answered so, within a transaction."""
         ...
 
+    def note_committed(self) -> None:
+        """Go on behind what was written in a transaction."""
+        ...
+
     def forget(self) -> None:
         """Forget what was written in a transaction that failed."""
+        ...
+
+    def close(self) -> None:
+        """Say that nothing more is written for now."""
         ...
 
 
@@ -179,8 +187,14 @@ class SqliteFile:
         """Prepare a file that was opened; refuse one that is not this version's."""
         raise NotImplementedError
 
+    def _note_committed(self) -> None:
+        """Go on behind what was written in a transaction."""
+
     def _forget(self) -> None:
         """Forget what was read or changed in a transaction that failed."""
+
+    def _end(self) -> None:
+        """Say that nothing more is written for now."""
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -195,6 +209,7 @@ class SqliteFile:
             try:
                 yield db
                 db.execute("COMMIT")
+                self._note_committed()
             except BaseException:
                 self._forget()
                 if db.in_transaction:
@@ -234,6 +249,7 @@ class SqliteFile:
     async def close(self) -> None:
         with self._lock:
             self._disconnect()
+            self._end()
 
     def abandon(self) -> None:
         if self._db is not None:
@@ -279,11 +295,19 @@ class SqliteConnection(SqliteFile):
             self._is_table_open = True
         self._table.write_with(db, ops, answers)
 
+    def _note_committed(self) -> None:
+        if self._table is not None:
+            self._table.note_committed()
+
     def _forget(self) -> None:
         self._sessions.clear()
         if self._table is not None:
             self._table.forget()
             self._is_table_open = False
+
+    def _end(self) -> None:
+        if self._table is not None:
+            self._table.close()
 
 
 def _identify(path: str) -> tuple[int, int] | None:
