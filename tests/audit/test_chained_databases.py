@@ -156,12 +156,13 @@ def test_a_gap_in_a_log_without_a_chain(database_url: str, tmp_path: Path) -> No
 
 def test_sessions_that_begin_again_and_calls_under_way_are_no_gap(tmp_path: Path) -> None:
     url, told = f"sqlite:///{tmp_path}/audit.db", []
-    guard = Edictum(backend=url, audit_sink=url)
+    ledger: Any = open_ledger(url)
+    guard = Edictum(backend=ledger, audit_sink=url)
     guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
-    PORTAL.run(guard.ledger.reset("s"))
+    PORTAL.run(ledger.reset("s"))
     guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
     guard.dispatch_sync("t", {}, lambda: told.append(verify(url, ledger=url)), session_id="s")
-    told.append(verify(url, ledger=guard.ledger))
+    told.append(verify(url, ledger=ledger))
     assert all(found.ok for found in told), told
     PORTAL.run(guard.close())
 
@@ -169,10 +170,10 @@ def test_sessions_that_begin_again_and_calls_under_way_are_no_gap(tmp_path: Path
 # --- Processes that are killed --------------------------------------------------------------------
 
 WRITERS = 4
-KILLS = effort(8, soak=500)
+KILLS = effort(6, soak=500)
 KILLED = """
-import os, random, signal, sys
-from edictum import Edictum, ToolExecutionResult
+import os, random, signal, sys, traceback
+from edictum import Edictum, OperationLimits, ToolExecutionResult
 from edictum.audit import Chain, SqliteAuditSink, open_audit
 
 url, folder, writers, kills, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -183,11 +184,13 @@ def open_sink():
     if url.startswith("sqlite"):
         chain = Chain(key=f"{folder}/key", head_events=5)
         return SqliteAuditSink(url.removeprefix("sqlite:///"), chain=chain, wait_s=30)
-    return open_audit(url)
+    return open_audit(f"{url}&wait=30s")
 
 
 def write(number, acknowledge):
-    guard = Edictum(backend=f"{url}{'&' if '?' in url else '?'}wait=30s", audit_sink=open_sink())
+    limits = OperationLimits(max_tool_calls=10**9, max_attempts=10**9)
+    backend = f"{url}{'&' if '?' in url else '?'}wait=30s"
+    guard = Edictum(backend=backend, audit_sink=open_sink(), limits=limits)
     acks = os.open(f"{folder}/acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for index in range(10_000_000):
         name = f"{number}-{index}"
@@ -205,6 +208,8 @@ def start(number):
         os.close(read)
         try:
             write(number, acknowledge)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     os.close(acknowledge)
