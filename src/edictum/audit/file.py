@@ -32,7 +32,7 @@ from edictum.audit._heads import (
 from edictum.audit._reading import JsonLinesReader, LogReading
 from edictum.audit._rotation import Compression, RotatedFiles, choose_suffix
 from edictum.audit._syncing import PendingWrite, SyncGroup
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, canonical_event, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -120,7 +120,8 @@ class FileAuditSink:
         The rest of a line for which the disk has no room is not written later, because it could end
         up behind a line of another process. The next line, from whichever process, starts anew.
         """
-        line = event_line(event, self._redaction)
+        write = event_line if self._chain is None else canonical_event
+        line = write(event, self._redaction)
         with self._lock:
             try:
                 if self._chain is None:
@@ -161,7 +162,7 @@ class FileAuditSink:
             self._synced = max(self._synced, written)
 
     def _add_record(self, text: str, chain: SinkChain) -> None:
-        record, position = chain.position.append(text)
+        record, position = chain.position.append_canonical(text)
         self._add(record)
         if chain.note_written(position):
             self._sync_file()
