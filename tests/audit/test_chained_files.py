@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from edictum import AuditEvent, Edictum, EdictumConfigError, FileAuditSink, ToolExecutionResult
-from edictum.audit import Chain, _rotation, generate_key, query, verify
+from edictum.audit import Chain, _rotation, export, generate_key, query, verify
 from edictum.audit.chain import ChainHead, read_head, read_record
 from edictum.errors import BackendError
 from edictum.testing import AuditConformance
@@ -271,19 +271,18 @@ def test_a_file_that_is_being_compressed_is_not_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer fills the next file meanwhile. Its rotation waits, and nothing is lost."""
-    path, compress_file = tmp_path / "audit.jsonl", _rotation._compress_file
-    first, second = (
-        FileAuditSink(path, chain=True, max_bytes=1, keep=99, compress="gzip") for _ in "12"
-    )
+    path, compress = tmp_path / "audit.jsonl", _rotation.compress
+    options: dict[str, Any] = {"chain": True, "max_bytes": 1, "keep": 99}
+    first, second = FileAuditSink(path, compress="gzip", **options), FileAuditSink(path, **options)
     other = threading.Thread(target=emit, args=(second, "3", "4", "5"))
 
-    def compress_slowly(file: Path, suffix: str) -> None:
+    def compress_slowly(file: IO[bytes], suffix: str) -> IO[bytes]:
         if other.ident is None:
             other.start()
             other.join(timeout=0.2)  # it ends here only if it does not wait
-        compress_file(file, suffix)
+        return compress(file, suffix)
 
-    monkeypatch.setattr(_rotation, "_compress_file", compress_slowly)
+    monkeypatch.setattr(_rotation, "compress", compress_slowly)
     emit(first, "1", "2")
     other.join()
     first.close()
@@ -296,6 +295,15 @@ def test_a_file_that_is_being_compressed_is_not_renamed(
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EdictumConfigError, match="compress is 'rar'"):
         FileAuditSink(tmp_path / "audit.jsonl", compress="rar")  # type: ignore[arg-type]  # on purpose
+
+
+def test_an_exported_log_is_still_chained(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with closing(FileAuditSink(path, chain=True)) as sink:
+        Edictum(audit_sink=sink).run_sync("t", {"ratio": 1e20, "é": "\ue000"}, lambda **given: 0.5)
+    export(query(path), tmp_path / "copy.jsonl.gz")
+    found = verify(tmp_path / "copy.jsonl.gz")
+    assert (found.ok, found.records) == (True, 2), found.problems
 
 
 def test_a_log_that_another_program_moves_stays_one_chain(tmp_path: Path) -> None:
