@@ -17,6 +17,7 @@ from edictum.audit.chain import (
     ChainPosition,
     ListedWriter,
     canonicalize,
+    canonicalize_data,
     follow_head,
     read_head,
     read_record,
@@ -95,13 +96,13 @@ JSON_DATA = st.recursive(
 
 
 @pytest.fixture(params=["msgspec", "the standard library"])
-def rewriter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sort keys with the package that the extra brings, and without it."""
     if request.param != "msgspec":
-        monkeypatch.setattr(chain, "_find_rewriter", lambda: chain.rewrite_plainly)
+        monkeypatch.setattr(chain, "find_codec", lambda: chain.PLAIN_CODEC)
 
 
-@pytest.mark.usefixtures("rewriter")
+@pytest.mark.usefixtures("codec")
 @given(JSON_DATA)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_quick_way_writes_what_the_plain_way_writes(data: Any) -> None:
@@ -111,6 +112,7 @@ def test_the_quick_way_writes_what_the_plain_way_writes(data: Any) -> None:
     assert write_canonical(json.loads(text)) == text
     assert canonicalize(text) == text
     text.encode()
+    assert canonicalize_data({"data": data}) == write_canonical({"data": data})
 
 
 # --- Records --------------------------------------------------------------------------------------

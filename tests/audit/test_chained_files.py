@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from edictum import AuditEvent, Edictum, EdictumConfigError, FileAuditSink, ToolExecutionResult
-from edictum.audit import Chain, generate_key, query, verify
+from edictum.audit import Chain, _rotation, export, generate_key, query, verify
 from edictum.audit.chain import ChainHead, read_head, read_record
 from edictum.errors import BackendError
 from edictum.testing import AuditConformance
@@ -59,6 +59,13 @@ class TestChainedSink(AuditConformance):
         events = [dict(event) for event in query(sink)]
         assert all(event.pop("_chain") for event in events)
         return events
+
+
+class TestBatchedSink(TestChainedSink):
+    """So does one that shares an ``fsync`` between calls."""
+
+    def make_sink(self) -> FileAuditSink:
+        return FileAuditSink(self.path, chain=True, fsync="batch")
 
 
 # --- Chains and heads -----------------------------------------------------------------------------
@@ -260,9 +267,43 @@ def test_compression_that_fails_leaves_the_file_as_it_is(tmp_path: Path) -> None
     assert verify(path).ok
 
 
+def test_a_file_that_is_being_compressed_is_not_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer fills the next file meanwhile. Its rotation waits, and nothing is lost."""
+    path, compress = tmp_path / "audit.jsonl", _rotation.compress
+    options: dict[str, Any] = {"chain": True, "max_bytes": 1, "keep": 99}
+    first, second = FileAuditSink(path, compress="gzip", **options), FileAuditSink(path, **options)
+    other = threading.Thread(target=emit, args=(second, "3", "4", "5"))
+
+    def compress_slowly(file: IO[bytes], suffix: str) -> IO[bytes]:
+        if other.ident is None:
+            other.start()
+            other.join(timeout=0.2)  # it ends here only if it does not wait
+        return compress(file, suffix)
+
+    monkeypatch.setattr(_rotation, "compress", compress_slowly)
+    emit(first, "1", "2")
+    other.join()
+    first.close()
+    second.close()
+    assert sorted(names(path)) == list("12345")
+    found = verify(path)
+    assert (found.ok, found.records) == (True, 5), found.problems
+
+
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EdictumConfigError, match="compress is 'rar'"):
         FileAuditSink(tmp_path / "audit.jsonl", compress="rar")  # type: ignore[arg-type]  # on purpose
+
+
+def test_an_exported_log_is_still_chained(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with closing(FileAuditSink(path, chain=True)) as sink:
+        Edictum(audit_sink=sink).run_sync("t", {"ratio": 1e20, "é": "\ue000"}, lambda **given: 0.5)
+    export(query(path), tmp_path / "copy.jsonl.gz")
+    found = verify(tmp_path / "copy.jsonl.gz")
+    assert (found.ok, found.records) == (True, 2), found.problems
 
 
 def test_a_log_that_another_program_moves_stays_one_chain(tmp_path: Path) -> None:
@@ -274,6 +315,77 @@ def test_a_log_that_another_program_moves_stays_one_chain(tmp_path: Path) -> Non
     assert verify(path).ok
     (tmp_path / "audit.jsonl.1").unlink()
     assert [problem.kind for problem in verify(path).problems] == ["removed"]
+
+
+# --- One fsync for several events -----------------------------------------------------------------
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The inodes that ``fsync`` was called for."""
+    calls, fsync = list[int](), os.fsync
+
+    def note(descriptor: int) -> None:
+        calls.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return calls
+
+
+async def test_events_that_wait_together_share_an_fsync(tmp_path: Path, synced: list[int]) -> None:
+    path = tmp_path / "audit.jsonl"
+    sink = FileAuditSink(path, fsync="batch")
+    pending = [sink.emit(AuditEvent(tool_name=f"{number}")) for number in range(200)]
+    for write in pending:
+        await write
+    inode = path.stat().st_ino
+    assert 1 <= synced.count(inode) <= 200
+    assert sink._synced == sink._written == 200
+    sink.close()
+    assert names(path) == [f"{number}" for number in range(200)]
+
+
+async def test_a_file_is_synced_before_it_is_rotated_or_listed(
+    tmp_path: Path, synced: list[int]
+) -> None:
+    """Nothing waits for a file that is closed already, and no head lists what may get lost."""
+    path = tmp_path / "audit.jsonl"
+    sink = FileAuditSink(path, fsync="batch", chain=Chain(head_events=1), max_bytes=1, keep=9)
+    for number in range(4):
+        await sink.emit(AuditEvent(tool_name=f"{number}"))
+    files = [path, *(path.with_name(f"audit.jsonl.{number}") for number in (1, 2, 3))]
+    heads = Path(f"{path}.heads").stat().st_ino
+    first = synced.index(files[-1].stat().st_ino)
+    assert first < synced.index(heads)
+    assert {file.stat().st_ino for file in files} <= set(synced)
+    sink.close()
+
+
+async def test_an_fsync_that_fails_fails_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "audit.jsonl"
+    sink = FileAuditSink(path, fsync="batch", chain=True)
+    await sink.emit(AuditEvent(tool_name="1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        pending = [sink.emit(AuditEvent(tool_name=name)) for name in "23"]
+        for write in pending:
+            with pytest.raises(BackendError, match="Input/output error"):
+                await write
+    await sink.emit(AuditEvent(tool_name="4"))
+    sink.close()
+    assert verify(path).ok
+    assert {"1", "4"} <= set(names(path))
+
+
+def test_an_unknown_fsync_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EdictumConfigError, match="fsync is 'often'"):
+        FileAuditSink(tmp_path / "audit.jsonl", fsync="often")  # type: ignore[arg-type]  # on purpose
 
 
 # --- Failures -------------------------------------------------------------------------------------
@@ -292,8 +404,8 @@ def limit_file_size(count: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.parametrize("fsync", [False, True])
-def test_a_full_disk_in_the_middle_of_a_record(tmp_path: Path, fsync: bool) -> None:
+@pytest.mark.parametrize("fsync", [False, True, "batch"])
+def test_a_full_disk_in_the_middle_of_a_record(tmp_path: Path, fsync: Any) -> None:
     """What was acknowledged is there, what was not is no record, and the log verifies."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=Chain(head_events=2), fsync=fsync)) as sink:
@@ -378,7 +490,7 @@ def test_a_clock_that_jumps_back_changes_nothing(tmp_path: Path) -> None:
 # --- kill -9 --------------------------------------------------------------------------------------
 
 WRITERS = 4
-KILLS = effort(24, soak=500)
+KILLS = effort(10, soak=500)
 KILLED = """
 import os, random, signal, sys
 from edictum import AuditEvent, FileAuditSink
@@ -389,8 +501,8 @@ rolls = random.Random(seed)
 
 
 def write(number, acknowledge):
-    chain = Chain(key=f"{folder}/key", head_events=3)
-    options = {"max_bytes": 40_000, "keep": 10_000, "compress": "zstd"}
+    chain = Chain(key=f"{folder}/key", head_events=10)
+    options = {"max_bytes": 100_000, "keep": 10_000, "compress": "zstd"}
     sink = FileAuditSink(f"{folder}/audit.jsonl", chain=chain, **options)
     acks = os.open(f"{folder}/acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for index in range(10_000_000):

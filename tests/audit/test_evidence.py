@@ -217,6 +217,13 @@ def test_a_policy_of_layers_has_the_version_that_events_have(case: Case, tmp_pat
     assert (made.selected, made.unknown_policies) == (2, ())
 
 
+def test_a_log_that_was_changed_gives_no_evidence(case: Case) -> None:
+    case.log.write_text(case.log.read_text().replace('"s1"', '"s9"', 1))
+    with pytest.raises(EdictumConfigError, match="was changed, so it proves nothing"):
+        write_evidence(case.log, case.evidence)
+    write_evidence(case.log, case.evidence, session="s3")
+
+
 def test_a_policy_that_is_not_there_is_said(case: Case, tmp_path: Path) -> None:
     with pytest.raises(EdictumConfigError, match="A policy cannot be read"):
         write_evidence(case.log, case.evidence, policies=[tmp_path / "missing"])

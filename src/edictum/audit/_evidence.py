@@ -124,6 +124,11 @@ class _Selection:
         if record is None:
             return
         pending = self._open.setdefault(record.writer, [])
+        if not record.is_intact and (event is not None or pending):
+            raise EdictumConfigError(
+                f"Record {record.sequence} of {record.writer} was changed, so it proves nothing.",
+                hint="Look at the log with: edictum audit verify FILE.",
+            )
         if event is not None:
             self._note(event, record.hash)
         if event is not None or pending:

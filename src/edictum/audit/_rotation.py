@@ -14,7 +14,7 @@ from typing import Literal
 from edictum._optional import import_optional
 from edictum.audit._export import compress
 from edictum.audit._filters import read_timestamp
-from edictum.audit._heads import SinkChain, name_heads, read_floor
+from edictum.audit._heads import SinkChain, hold_lock, name_heads, read_floor
 from edictum.audit._reading import LogReading, parse_line, read_log_lines
 from edictum.audit.chain import ChainPosition, DeletedFile, read_record
 from edictum.errors import EdictumConfigError, EdictumError
@@ -53,9 +53,13 @@ class RotatedFiles:
         self._chain = chain
 
     def rotate(self) -> None:
-        """Number the file and the older ones, up to the first number that is free; the caller holds
-        the lock of the file.
+        """Number the file and the older ones, up to the first number that is free.
+
+        The caller holds the lock of the file, and holds it while the file is compressed, when
+        others write a new one already. If that is full soon, they wait here for the same lock.
         """
+        with suppress(FileNotFoundError), self._name(1).open("rb") as newest, hold_lock(newest):
+            pass
         older = self._list_older()
         while len(older) >= self._keep and self._delete(older[-1]):
             older.pop()
@@ -63,10 +67,9 @@ class RotatedFiles:
             for number, found in reversed(list(enumerate(older, 1))):
                 suffix = found.suffix if found.suffix in SUFFIXES.values() else ""
                 found.replace(self._name(number + 1, suffix))
-            newest = self._name(1)
-            self._path.replace(newest)
+            self._path.replace(self._name(1))
             if self._suffix:
-                _compress_file(newest, self._suffix)
+                _compress_file(self._name(1), self._suffix)
 
     def _name(self, number: int, suffix: str = "") -> Path:
         return self._path.with_name(f"{self._path.name}.{number}{suffix}")

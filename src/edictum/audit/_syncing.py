@@ -33,10 +33,11 @@ class PendingWrite:
 class SyncGroup:
     """Calls a function in a thread, once for everything that waits when it begins.
 
-    What comes while it runs waits for the next time, so a slow disk makes larger groups.
+    What comes while it runs waits for the next time, so a slow disk makes larger groups. The
+    function is given the smallest number of those that wait.
     """
 
-    def __init__(self, sync: Callable[[], None]) -> None:
+    def __init__(self, sync: Callable[[int], None]) -> None:
         self._sync = sync
         self._lock = threading.Lock()
         self._reset()
@@ -45,14 +46,14 @@ class SyncGroup:
 
     def _reset(self) -> None:
         """Start anew in a forked child: what waits belongs to the parent."""
-        self._waiting: list[Future[None]] = []
+        self._waiting: list[tuple[int, Future[None]]] = []
         self._is_busy = False
 
-    def join(self) -> PendingWrite:
+    def join(self, number: int) -> PendingWrite:
         """Return what is done when the function was called after now."""
         future: Future[None] = Future()
         with self._lock:
-            self._waiting.append(future)
+            self._waiting.append((number, future))
             starts, self._is_busy = not self._is_busy, True
         if starts:
             try:
@@ -61,7 +62,7 @@ class SyncGroup:
                 self._answer(self._take(), exc)
         return PendingWrite(future)
 
-    def _take(self) -> list[Future[None]]:
+    def _take(self) -> list[tuple[int, Future[None]]]:
         with self._lock:
             taken, self._waiting = self._waiting, []
             self._is_busy = bool(taken)
@@ -70,14 +71,14 @@ class SyncGroup:
     def _work(self) -> None:
         while taken := self._take():
             try:
-                self._sync()
+                self._sync(min(number for number, _ in taken))
             except Exception as exc:
                 self._answer(taken, exc)
             else:
                 self._answer(taken, None)
 
-    def _answer(self, taken: list[Future[None]], error: Exception | None) -> None:
-        for future in taken:
+    def _answer(self, taken: list[tuple[int, Future[None]]], error: Exception | None) -> None:
+        for _, future in taken:
             if error is None:
                 future.set_result(None)
             else:

@@ -23,7 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, TypeAlias
+
+from edictum.core.values import dumps
 
 GENESIS = "0" * 64  # stands for the hash of the record before the first one
 MAX_EXACT_INT = 2**53 - 1  # larger ones are not the same number to every reader of JSON
@@ -64,46 +66,63 @@ def canonicalize(text: str) -> str:
     """
     if _LONG_NUMBER not in text.encode(errors="replace").translate(_DIGITS):
         with suppress(Exception):  # a number with a fraction, or what a reader does not take
-            made = _find_rewriter()(text)
+            decode, encode = find_codec()
+            made = encode(decode(text))
             if made.isascii() or _UNUSUAL.search(made) is None:
                 return made
     return write_canonical(json.loads(text))
 
 
+def canonicalize_data(data: Mapping[str, Any]) -> str:
+    """Return the canonical form of data that ``dumps`` can write as JSON."""
+    with suppress(Exception):  # too deep, or with half of a surrogate pair
+        if _is_plain(data):
+            made = find_codec()[1](data)
+            if made.isascii() or _UNUSUAL.search(made) is None:
+                return made
+    return canonicalize(dumps(data))
+
+
 _LONG_NUMBER = b"0" * 16
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _UNUSUAL = re.compile("[\ud800-\U0010ffff]")
+JsonCodec: TypeAlias = tuple[Callable[[str], Any], Callable[[Any], str]]
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is JSON without fractions and large numbers."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-MAX_EXACT_INT <= value <= MAX_EXACT_INT)
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    return kind is list and all(map(_is_plain, value))
 
 
 @cache
-def _find_rewriter() -> Callable[[str], str]:
-    """Return what sorts the keys of a JSON text and leaves blanks out; it raises for fractions."""
+def find_codec() -> JsonCodec:
+    """Return what reads JSON without fractions, and what writes it sorted and without blanks."""
     try:
         import msgspec
     except ImportError:
-        return rewrite_plainly
+        return PLAIN_CODEC
     decode = msgspec.json.Decoder(float_hook=_refuse_fraction).decode
     encode = msgspec.json.Encoder(order="sorted").encode
-    return lambda text: encode(decode(text)).decode()
-
-
-def rewrite_plainly(text: str) -> str:
-    """Sort the keys of a JSON text and leave blanks out, with the standard library."""
-    return _encode_sorted(_DECODER.decode(text))
+    return decode, lambda data: encode(data).decode()
 
 
 def _refuse_fraction(text: str) -> float:
     raise ValueError(text)
 
 
-_DECODER = json.JSONDecoder(parse_float=_refuse_fraction)
-_encode_sorted = json.JSONEncoder(
-    sort_keys=True,
-    separators=(",", ":"),
-    ensure_ascii=False,
-    allow_nan=False,
-    check_circular=False,
-).encode
+PLAIN_CODEC: JsonCodec = (
+    json.JSONDecoder(parse_float=_refuse_fraction).decode,
+    json.JSONEncoder(
+        sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode,
+)
 
 
 def _write_value(value: Any, parts: list[str]) -> None:
@@ -196,10 +215,13 @@ class ChainPosition:
         The position is kept only if the record was written: a writer whose write may have failed
         goes on with a new chain.
         """
+        return self.append_canonical(canonicalize(event))
+
+    def append_canonical(self, event: str) -> tuple[str, ChainPosition]:
+        """Return the same for an event that is given as canonical JSON."""
         sequence = self.sequence + 1
         rest = (
-            f'"previous":"{self.hash}","sequence":{sequence},"writer":"{self.writer}"}}'
-            f",{canonicalize(event)[1:]}"
+            f'"previous":"{self.hash}","sequence":{sequence},"writer":"{self.writer}"}},{event[1:]}'
         )
         digest = hash_text(f"{_START}{rest}".encode())
         return f'{_START}"hash":"{digest}",{rest}', ChainPosition(self.writer, sequence, digest)

@@ -32,7 +32,7 @@ from edictum.audit._heads import (
 from edictum.audit._reading import JsonLinesReader, LogReading
 from edictum.audit._rotation import Compression, RotatedFiles, choose_suffix
 from edictum.audit._syncing import PendingWrite, SyncGroup
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
+from edictum.audit.sinks import WRITTEN, Written, canonical_event, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -84,7 +84,7 @@ class FileAuditSink:
         self._group = SyncGroup(self._sync) if fsync == "batch" else None
         self.blocking = self._fsync and self._group is None
         self._written = self._synced = 0  # events, and how many of them are on the disk
-        self._sync_error: OSError | None = None  # which those that wait for the group must learn
+        self._failed, self._failure = 0, OSError()  # how many a failed fsync was for, and why
         self._chain = self._make_chain(chain, read_retention(retain))
         suffix = choose_suffix(compress)
         self._rotated = RotatedFiles(self.path, keep, suffix, self._chain)
@@ -107,7 +107,7 @@ class FileAuditSink:
 
     def _reset(self) -> None:
         """Start anew in a forked child, which opens the file by itself and is another writer."""
-        self._written = self._synced = 0
+        self._written = self._synced = self._failed = 0
         self._close()
         self._timer = None
         if self._chain is not None:
@@ -120,7 +120,8 @@ class FileAuditSink:
         The rest of a line for which the disk has no room is not written later, because it could end
         up behind a line of another process. The next line, from whichever process, starts anew.
         """
-        line = event_line(event, self._redaction)
+        write = event_line if self._chain is None else canonical_event
+        line = write(event, self._redaction)
         with self._lock:
             try:
                 if self._chain is None:
@@ -129,7 +130,8 @@ class FileAuditSink:
                     self._add_record(line, self._chain)
             except OSError as exc:
                 raise self._unwritable(exc) from exc
-        return WRITTEN if self._group is None else self._group.join()
+            number = self._written
+        return WRITTEN if self._group is None else self._group.join(number)
 
     def _add(self, text: str) -> None:
         line = text.encode() + b"\n"
@@ -141,12 +143,15 @@ class FileAuditSink:
         if self.blocking:
             os.fsync(file.fileno())
 
-    def _sync(self) -> None:
-        """Make everything durable that was written before now; events may be written meanwhile."""
+    def _sync(self, first: int) -> None:
+        """Make everything durable that was written before now; events may be written meanwhile.
+
+        ``first`` is the oldest event that waits: if an ``fsync`` failed that it was part of, it has
+        failed, whatever later ones say.
+        """
         with self._lock:
-            error, self._sync_error = self._sync_error, None
-            if error is not None:
-                raise self._unwritable(error) from error
+            if first <= self._failed:
+                raise self._describe(self._failure)
             if self._file is None:  # closing it has made it durable
                 return
             written, copy = self._written, os.dup(self._file.fileno())
@@ -154,14 +159,19 @@ class FileAuditSink:
             os.fsync(copy)
         except OSError as exc:
             with self._lock:
+                self._note_failure(written, exc)
                 raise self._unwritable(exc) from exc
         finally:
             os.close(copy)
         with self._lock:
             self._synced = max(self._synced, written)
 
+    def _note_failure(self, written: int, exc: OSError) -> None:
+        self._failed, self._failure = max(self._failed, written), exc
+        self._synced = max(self._synced, written)  # it is not tried again
+
     def _add_record(self, text: str, chain: SinkChain) -> None:
-        record, position = chain.position.append(text)
+        record, position = chain.position.append_canonical(text)
         self._add(record)
         if chain.note_written(position):
             self._sync_file()
@@ -218,6 +228,9 @@ class FileAuditSink:
         self._close()
         if self._chain is not None:
             self._chain.leave_off()
+        return self._describe(exc)
+
+    def _describe(self, exc: OSError) -> BackendError:
         return BackendError(
             f"The audit file {self.path} cannot be written: {exc}.",
             hint="Check the path, its rights and the disk.",
@@ -303,7 +316,7 @@ class FileAuditSink:
             try:
                 self._sync_file()
             except OSError as exc:
-                self._sync_error, self._synced = exc, self._written
+                self._note_failure(self._written, exc)
             self._file.close()
             self._file = None
 

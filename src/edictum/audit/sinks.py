@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from edictum._audit_event import AuditEvent
+from edictum.audit.chain import canonicalize, canonicalize_data
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
@@ -64,3 +65,10 @@ def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> 
         return event.to_json()
     made = event.event() if isinstance(event, Entry) else event
     return dumps(redaction.redact_args(made.to_dict()))
+
+
+def canonical_event(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
+    """Return the event of ``event_line`` as canonical JSON, for a chain."""
+    if redaction is None and isinstance(event, AuditEvent):
+        return canonicalize_data(event.to_dict())
+    return canonicalize(event_line(event, redaction))
