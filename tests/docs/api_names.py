@@ -166,6 +166,10 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
     "audit": (
         Name("edictum:CollectingAuditSink", "events last filter mark since_mark clear"),
         Name("edictum:FileAuditSink", "open", whole=True),
+        Name("edictum.audit:SqliteAuditSink", whole=True),
+        Name("edictum.audit:PostgresAuditSink", whole=True),
+        Name("edictum.audit:StoreAuditSink", "check close", whole=True, given=False),
+        Name("edictum.audit:open_audit", whole=True),
         Name("edictum:StdoutAuditSink"),
         Name("edictum:CompositeSink"),
         Name("edictum:AuditSink", "emit", given=False),

@@ -156,18 +156,20 @@ class PostgresAuditSink(StoreAuditSink):
         super().__init__(store, reader, wait_s, when_full, max_waiting)
 
 
-def open_audit(url: str) -> StoreAuditSink:
+def open_audit(
+    url: str, *, chain: Chain | bool = False, when_full: str = "block"
+) -> StoreAuditSink:
     """Return the audit sink that a URL names: ``sqlite:///file.db`` or ``postgresql://``.
 
-    ``wait`` in its query is how long a call waits for the database (default 2 s). A database that
-    does not answer now is tried again by the first call; one that must not be used as it is set up
-    is refused here.
+    ``wait`` in its query is how long a call waits for the database (default 2 s). Only SQLite takes
+    a ``chain``. A database that does not answer now is tried again by the first call; one that must
+    not be used as it is set up is refused here.
     """
     make = AUDIT_SCHEMES.get(read_scheme(url))
     if make is None:
         hint = f"Known: {', '.join(AUDIT_SCHEMES)}. For a file of JSON lines use FileAuditSink."
         raise EdictumConfigError(f"No audit store for {(read_scheme(url) or url)!r}.", hint=hint)
-    sink = make(*take_options(url, {}))
+    sink = make(*take_options(url, {}), chain=chain, when_full=when_full)
     try:
         PORTAL.run(sink.check())
     except BackendError:  # it may come up later; until then calls are denied
@@ -187,14 +189,22 @@ def open_reader(url: str) -> EventReader:
     return make(*take_options(url, {}))
 
 
-def _open_sqlite_sink(url: str, options: Options) -> StoreAuditSink:
-    return SqliteAuditSink(read_sqlite_path(url), wait_s=options.wait_s or DEFAULT_WAIT_S)
+def _open_sqlite_sink(
+    url: str, options: Options, *, chain: Chain | bool, when_full: str
+) -> StoreAuditSink:
+    wait_s = options.wait_s or DEFAULT_WAIT_S
+    path = read_sqlite_path(url)
+    return SqliteAuditSink(path, chain=chain, wait_s=wait_s, when_full=when_full)
 
 
-def _open_postgres_sink(url: str, options: Options) -> StoreAuditSink:
-    return PostgresAuditSink(
-        url, wait_s=options.wait_s or DEFAULT_WAIT_S, credentials=options.credentials
-    )
+def _open_postgres_sink(
+    url: str, options: Options, *, chain: Chain | bool, when_full: str
+) -> StoreAuditSink:
+    if chain:
+        hint = "Chain an audit in SQLite or in files; or let the database keep its own log."
+        raise EdictumConfigError("An audit in PostgreSQL is not chained.", hint=hint)
+    wait_s, credentials = options.wait_s or DEFAULT_WAIT_S, options.credentials
+    return PostgresAuditSink(url, wait_s=wait_s, credentials=credentials, when_full=when_full)
 
 
 def _open_sqlite_reader(url: str, options: Options) -> EventReader:
@@ -219,7 +229,7 @@ def _import_postgres() -> Any:
     return import_module("edictum.audit._postgres")
 
 
-AUDIT_SCHEMES: dict[str, Callable[[str, Options], StoreAuditSink]] = {
+AUDIT_SCHEMES: dict[str, Callable[..., StoreAuditSink]] = {
     "sqlite": _open_sqlite_sink,
     "postgresql": _open_postgres_sink,
     "postgres": _open_postgres_sink,

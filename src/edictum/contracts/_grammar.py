@@ -284,11 +284,20 @@ AUDIT_FILE = Record(
         "retain": Field(Duration()),
     }
 )
+AUDIT_STORE = Record(
+    {
+        "url": Field(EnvironmentText(), required=True),
+        "chain": Field(Boolean()),
+        "key": Field(EnvironmentText()),
+        "when_full": Field(words("block", "drop")),
+    }
+)
 OBSERVABILITY_SETTINGS = Record(
     {
         "otel": Field(OTEL_SETTINGS),
         "stdout": Field(Boolean()),
         "file": Field(TextOr(AUDIT_FILE, EnvironmentText())),
+        "store": Field(TextOr(AUDIT_STORE, EnvironmentText())),
     }
 )
 
