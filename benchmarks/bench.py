@@ -307,6 +307,7 @@ OTHERS = (
     "bench_deployed",
     "bench_stats",
     "bench_otel",
+    "bench_audit",
     "bench_secrets",
     "bench_sessions",
     "bench_harness",

@@ -61,6 +61,7 @@ ROWS = (
     Row("file", "JSONL audit file", 2.5, (500, 500)),
     Row("sqlite", "SQLite sessions", 3.0, (60, 500)),
     Row("sqlite, file", "SQLite sessions, JSONL audit file", 3.0, (60, 500)),
+    Row("sqlite, chained", "SQLite sessions, chained audit in the same file", 2.5, (60, 500)),
     Row("valkey", "Valkey sessions", 3.0, (60, 500), server=VALKEY),
     Row("valkey, file", "Valkey sessions, JSONL audit file", 3.0, (60, 500), server=VALKEY),
     Row("postgres", "PostgreSQL sessions", 3.0, (60, 500), server=POSTGRES),
@@ -168,7 +169,7 @@ def _rate_cells(row: Row, measured: Measured) -> tuple[str, ...]:
 
 NOTE = """
 By hand: benchmarks/deployed_by_hand.py and ledgers_by_hand.py. In memory both sides keep their events in a deque; with a file they write the
-same two lines. SQLite: WAL, synchronous=FULL, a writer thread that commits what has come together. Valkey: appendfsync always, a Lua script
+same two lines; chained, each event is committed with what it counts, and holds the hash of the one before it. SQLite: WAL, synchronous=FULL, a writer thread that commits what has come together. Valkey: appendfsync always, a Lua script
 per step through redis.asyncio. PostgreSQL: one statement per step through an asyncpg pool. 20 sessions share the calls, limits are far away.
 """
 

@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases_by_hand import ByHand
-from ledgers_by_hand import PostgresByHand, SqliteByHand, ValkeyByHand
+from ledgers_by_hand import ChainedByHand, PostgresByHand, SqliteByHand, ValkeyByHand
 from load import POSTGRES, VALKEY, cases_of, new_file, session_ids
 from timing import ARGS, tool
 
@@ -188,6 +188,53 @@ class Guard:
         return result
 
 
+class ChainedGuard:
+    """A check, and a ledger that writes the events as well."""
+
+    def __init__(self, ledger):
+        self._ledger, self._numbers, self._run_id = ledger, itertools.count(), uuid.uuid4().hex
+
+    async def run(self, tool, args, function, session):
+        call_id = uuid.uuid4().hex
+        common = {
+            **BLANK,
+            "run_id": self._run_id,
+            "call_id": call_id,
+            "call_index": next(self._numbers),
+            "session_id": session,
+            "tool_name": tool,
+            "tool_args": redact(args),
+        }
+        about = (session, call_id, tool)
+        wanted = "call_denied" if "/etc/secret" in args["path"] else "call_allowed"
+        allowed, denied = _date(common, wanted), _date(common, "call_denied", reason="limit")
+        counted = await self._ledger.reserve(*about, allowed, denied)
+        if counted is None or wanted == "call_denied":
+            raise PermissionError(tool)
+        started = time.perf_counter()
+        try:
+            result = function(**args)
+        except Exception as exc:
+            error = redact(f"{type(exc).__name__}: {exc}"[:500])
+            await self._ledger.settle(*about, False, _date(common, "call_failed", error=error))
+            raise
+        ended = _date(
+            common,
+            "call_executed",
+            tool_success=True,
+            duration_ms=int((time.perf_counter() - started) * 1e3),
+            result_summary=redact(json.dumps(result)[:500]),
+            outcome="executed",
+            success_source="default",
+        )
+        await self._ledger.settle(*about, True, ended)
+        return result
+
+
+def _date(common, action, **more):
+    return {**common, "timestamp": datetime.now(UTC).isoformat(), "action": action, **more}
+
+
 class ByHandWithAmounts(ByHand):
     """What a call is expected to cost is taken before it, and put right after it."""
 
@@ -270,6 +317,11 @@ def guarded(make_ledger, make_audit):
     return open_call
 
 
+async def chained():
+    guard, session = ChainedGuard(ChainedByHand(new_file("db"), FAR, FAR)), session_ids()
+    return lambda: guard.run("read_file", ARGS, tool, session())
+
+
 def sqlite(max_calls=FAR):
     return SqliteByHand(new_file("db"), FAR, max_calls)
 
@@ -296,6 +348,7 @@ CASES = cases_of(
         "file": guarded(Counting, file),
         "sqlite": guarded(sqlite, Memory),
         "sqlite, file": guarded(sqlite, file),
+        "sqlite, chained": chained,
         "valkey": guarded(valkey, Memory),
         "valkey, file": guarded(valkey, file),
         "postgres": guarded(postgres, Memory),

@@ -15,6 +15,7 @@ from load import POSTGRES, VALKEY, cases_of, new_file, session_ids
 from timing import ARGS, tool
 
 from edictum import Edictum, EdictumDenied, EdictumToolError, FileAuditSink, OperationLimits
+from edictum.audit import SqliteAuditSink
 from edictum.harness import BoundedToolExecutor, TurnBudget, TurnState
 from edictum.harness import tool as as_spec
 
@@ -123,6 +124,15 @@ def sqlite():
     return f"sqlite:///{new_file('db')}"
 
 
+async def chained():
+    path = new_file("db")
+    guard = one_contract(
+        limits=LIMITS, backend=f"sqlite:///{path}", audit_sink=SqliteAuditSink(path, chain=True)
+    )
+    session = session_ids()
+    return lambda: guard.run("read_file", ARGS, tool, session_id=session())
+
+
 def valkey():
     return os.environ[VALKEY]
 
@@ -146,6 +156,7 @@ CASES = cases_of(
         "file": guarded(audit_sink=file),
         "sqlite": guarded(backend=sqlite),
         "sqlite, file": guarded(backend=sqlite, audit_sink=file),
+        "sqlite, chained": chained,
         "valkey": guarded(backend=valkey),
         "valkey, file": guarded(backend=valkey, audit_sink=file),
         "postgres": guarded(backend=postgres),

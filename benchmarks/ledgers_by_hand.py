@@ -8,6 +8,8 @@ circuit breakers, several event loops, forks.
 """
 
 import asyncio
+import hashlib
+import json
 import queue
 import sqlite3
 import threading
@@ -79,7 +81,7 @@ class SqliteByHand:
 
     def _write(self):
         db = sqlite3.connect(self._path, isolation_level=None)
-        db.executescript(SQLITE_TABLES)
+        self._prepare(db)
         while (first := self._wanted.get()) is not None:
             batch = [first]
             while not self._wanted.empty() and len(batch) < 500:
@@ -89,6 +91,9 @@ class SqliteByHand:
             if stop:
                 break
         db.close()
+
+    def _prepare(self, db):
+        db.executescript(SQLITE_TABLES)
 
     def _answer(self, batch, db):
         db.execute("BEGIN IMMEDIATE")
@@ -113,6 +118,54 @@ class SqliteByHand:
     def _settle(self, db, sid, call, tool, success):
         if db.execute(self.END, (sid, call)).rowcount:
             db.execute(self.COUNT, (success, not success, sid, tool))
+
+
+class ChainedByHand(SqliteByHand):
+    """With a table of events: each is written in the transaction that counts its call, with the
+    counters of that moment, and holds the hash of the one before it.
+    """
+
+    EVENTS = """
+    CREATE TABLE event (
+      id INTEGER PRIMARY KEY, at TEXT NOT NULL, session TEXT NOT NULL, tool TEXT NOT NULL,
+      action TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL
+    );
+    CREATE INDEX event_at ON event (at);
+    CREATE INDEX event_session ON event (session);
+    """
+    WRITE = "INSERT INTO event (at, session, tool, action, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+
+    def __init__(self, path, max_attempts, max_calls):
+        self._hash = "0" * 64
+        super().__init__(path, max_attempts, max_calls)
+
+    def _prepare(self, db):
+        super()._prepare(db)
+        db.executescript(self.EVENTS)
+
+    async def reserve(self, sid, call, tool, allowed, denied):
+        return await self._ask(self._reserve, (sid, call, tool, allowed, denied))
+
+    async def settle(self, sid, call, tool, success, ended):
+        await self._ask(self._settle, (sid, call, tool, success, ended))
+
+    def _reserve(self, db, sid, call, tool, allowed, denied):
+        counted = super()._reserve(db, sid, call, tool)
+        self._append(db, denied if counted is None else allowed, counted or (0, 0))
+        return counted
+
+    def _settle(self, db, sid, call, tool, success, ended):
+        super()._settle(db, sid, call, tool, success)
+        total = "SELECT attempts, executions FROM tally WHERE sid = ? AND tool = ''"
+        self._append(db, ended, db.execute(total, (sid,)).fetchone())
+
+    def _append(self, db, event, counters):
+        event["session_attempt_count"], event["session_execution_count"] = counters
+        event["previous"] = self._hash
+        body = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        self._hash = hashlib.sha256(body.encode()).hexdigest()
+        names = (event["timestamp"], event["session_id"], event["tool_name"], event["action"])
+        db.execute(self.WRITE, (*names, body, self._hash))
 
 
 def _give(futures, answers):

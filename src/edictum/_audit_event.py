@@ -35,6 +35,7 @@ class AuditAction(StrEnum):
     POLICY_RELOADED = "policy_reloaded"
     POLICY_NOT_RELOADED = "policy_not_reloaded"
     POLICY_FILE_MISSING = "policy_file_missing"
+    EVENTS_DROPPED = "events_dropped"
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from edictum.approval.port import (
 )
 from edictum.audit.memory import CollectingAuditSink, NoLocalEvents
 from edictum.audit.sinks import AuditSink
+from edictum.audit.stores import open_audit
 from edictum.core.call import Principal
 from edictum.core.contract import Contract
 from edictum.core.hooks import HookRegistration
@@ -132,6 +133,7 @@ def read_tools(tools: Any) -> dict[str, ToolEntry]:
 
 
 def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
+    audit_sink = _open_if_url(audit_sink)
     if isinstance(audit_sink, (str, os.PathLike)):
         hint = f'To write events to that file, pass FileAuditSink("{audit_sink}").'
         raise EdictumConfigError(f"audit_sink is {str(audit_sink)!r}, not a sink.", hint=hint)
@@ -140,7 +142,7 @@ def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
         if audit_sink is None
         else (audit_sink,)
         if hasattr(audit_sink, "emit")
-        else to_tuple("audit_sink", audit_sink)
+        else tuple(map(_open_if_url, to_tuple("audit_sink", audit_sink)))
     )
     for number, sink in enumerate(sinks):
         if not callable(getattr(sink, "emit", None)):
@@ -149,6 +151,10 @@ def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
                 hint="Pass an object with emit(event).",
             )
     return sinks
+
+
+def _open_if_url(sink: Any) -> Any:
+    return open_audit(sink) if isinstance(sink, str) and "://" in sink else sink
 
 
 def read_approval_backend(backend: Any) -> ApprovalBackend | None:

@@ -236,12 +236,20 @@ def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport
 
 def open_sinks(bundle: Bundle) -> list[Any] | None:
     """Return the audit sinks that a bundle asks for; None when it asks for none."""
-    from edictum.audit import FileAuditSink, StdoutAuditSink
+    from edictum.audit import Chain, FileAuditSink, StdoutAuditSink, open_audit
 
     wanted = bundle.observability
     sinks: list[Any] = [StdoutAuditSink()] if wanted.get("stdout") else []
-    if wanted.get("file"):
-        sinks.append(FileAuditSink(wanted["file"]))
+    if file := wanted.get("file"):
+        options = {"path": file} if isinstance(file, str) else dict(file)
+        if key := options.pop("key", None):
+            options["chain"] = Chain(key=key)
+        sinks.append(FileAuditSink(**options))
+    if store := wanted.get("store"):
+        options = {"url": store} if isinstance(store, str) else dict(store)
+        if key := options.pop("key", None):
+            options["chain"] = Chain(key=key)
+        sinks.append(open_audit(**options))
     return sinks or None
 
 

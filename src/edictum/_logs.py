@@ -120,11 +120,23 @@ AUDIT_FAILED = _event(
     "A sink did not take an event. Calls are denied while a required sink fails.",
     "Look at the file's path, rights and disk, or the sink's server.",
 )
+AUDIT_DROPPED = _event(
+    "audit.events_dropped",
+    ERROR,
+    'A sink with `when_full = "drop"` has no room for an event, which is lost.',
+    "Look at what the sink writes to; raise `max_waiting`, or let calls wait.",
+)
 AUDIT_WRITES_AGAIN = _event(
     "audit.sink_writes_again",
     WARNING,
     "A sink that had failed takes events again; calls are no longer denied.",
     "Nothing. What a sink that is not required did not take is lost.",
+)
+AUDIT_HEADS = _event(
+    "audit.heads_not_written",
+    ERROR,
+    "A head of a chained log could not be written, or not copied. The next one says as much.",
+    "Look at the file beside the log, or the place that heads are copied to.",
 )
 
 # --- Policy ---------------------------------------------------------------------------------------

@@ -226,6 +226,7 @@ def read_stats(policy: Policy, wiring: Wiring) -> Stats:
         functions_left_behind=POOL.abandoned.count,
         processes=_count_processes(),
         audit_failures=figures.audit_failures,
+        audit_dropped=sum(PORTS.find(sink).dropped for sink in wiring.sinks),
         sessions=None if count_sessions is None else count_sessions(),
     )
 

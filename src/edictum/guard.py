@@ -224,7 +224,7 @@ class Edictum(OlderGuard):
         principal: Principal | None = None,
         principal_resolver: Callable[..., Any] | None = None,
         approval_backend: ApprovalBackend | str | None = None,
-        audit_sink: AuditSink | Sequence[AuditSink] | None = None,
+        audit_sink: AuditSink | str | Sequence[AuditSink | str] | None = None,
         redaction: RedactionPolicy | None = None,
         mode: Mode = "enforce",
         environment: str = "production",

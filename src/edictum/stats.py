@@ -59,8 +59,9 @@ class Stats:
     ``threads_left_behind`` are calls by tool that ran out of time and are still running,
     ``functions_left_behind`` user-supplied functions of all guards of the process. ``processes``
     are the workers of ``run_in: process``, busy and idle. ``audit_failures`` are events that a sink
-    did not take. ``sessions`` are those held in the memory of this process, None where a store
-    holds them.
+    did not take, ``audit_dropped`` those that found no room in a sink that drops them, of all
+    guards that share it. ``sessions`` are those held in the memory of this process, None where a
+    store holds them.
     """
 
     policy_version: str | None
@@ -74,6 +75,7 @@ class Stats:
     functions_left_behind: int = 0
     processes: int = 0
     audit_failures: int = 0
+    audit_dropped: int = 0
     sessions: int | None = None
 
     def count(self, **wanted: str | None) -> int:

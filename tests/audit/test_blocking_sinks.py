@@ -23,7 +23,6 @@ from edictum import (
     ToolDenied,
     ToolExecutionResult,
 )
-from edictum.audit import _ports
 from edictum.audit._ports import can_block
 from edictum.testing import RecordingSink
 from support.effort import SOAK, effort
@@ -208,27 +207,6 @@ async def test_a_guard_closes_a_sink_behind_its_events() -> None:
     await closing
     assert order[:2] == ["event", "close"]
     await calling
-
-
-def test_a_sink_that_hangs_collects_a_bounded_number_of_events(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What comes then is refused."""
-    monkeypatch.setattr(_ports, "MAX_WAITING", 2)
-    sink = HeldSink()
-    guard = Edictum(audit_sink=sink)
-
-    async def call() -> list[Any]:
-        calls = [guard.dispatch("t", {}, lambda: 1) for _ in range(5)]
-        calling = [asyncio.create_task(each) for each in calls]
-        await asyncio.sleep(0.05)
-        sink.released.set()
-        return await asyncio.gather(*calling)
-
-    outcomes = asyncio.run(call())
-    refused = [outcome for outcome in outcomes if isinstance(outcome, ToolDenied)]
-    assert len(refused) == 3  # two wait, one of them being written
-    assert all("does not return" in outcome.details for outcome in refused)
 
 
 FORKED = """

@@ -1,4 +1,6 @@
-"""A log that is much larger than the memory it may take: queried and reported in one pass each."""
+"""A log that is much larger than the memory it may take: queried, reported and verified in one
+pass each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Any
 import pytest
 
 from edictum import AuditAction, AuditEvent
-from edictum.audit import export
+from edictum.audit._export import compress
+from edictum.audit.chain import ChainPosition
 from support.effort import effort
 
 START = datetime(2026, 7, 1, tzinfo=UTC)
@@ -22,7 +25,7 @@ MAX_GROWTH_KB = 96 * 1024
 PROGRAM = """\
 import json, re, sys, time
 from pathlib import Path
-from edictum.audit import query, report
+from edictum.audit import query, report, verify
 
 def read_peak_kb():
     return int(re.search(r"VmHWM:\\s*([0-9]+) kB", Path("/proc/self/status").read_text())[1])
@@ -41,12 +44,16 @@ def run_report():
     made.to_html()
     return {"calls": made.calls, "sessions": len(made.sessions.rows), "events": made.events}
 
+def run_verify():
+    found = verify(path, on_progress=note)
+    return {"ok": found.ok, "records": found.records}
+
 path, shares = sys.argv[1], []
 def note(reading):
     shares.append(reading.bytes_read / reading.bytes_total)
 
-found = [measure(run_query), measure(run_report)]
-print(json.dumps({"query": found[0], "report": found[1], "notes": len(shares), "last": shares[-1]}))
+found = {"query": measure(run_query), "report": measure(run_report), "verify": measure(run_verify)}
+print(json.dumps({**found, "notes": len(shares), "last": shares[-1]}))
 """
 
 
@@ -67,26 +74,37 @@ def make_events(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def write_log(path: Path, events: Iterator[dict[str, Any]]) -> None:
+    """Write the events as records of 100 writers, compressed."""
+    writers = [ChainPosition(f"writer-{number}") for number in range(100)]
+    with path.open("wb") as file, compress(file, path.suffix) as content:
+        for number, event in enumerate(events):
+            line, writers[number % 100] = writers[number % 100].append(json.dumps(event))
+            content.write(f"{line}\n".encode())
+
+
 @pytest.mark.soak
 @pytest.mark.slow
 def test_large_log_takes_bounded_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As many sessions as calls; ten million of them in `make soak`."""
     pytest.importorskip("zstandard")
     count = effort(40_000, 10_000_000)
-    log = tmp_path / "audit.jsonl.zst"  # as JSON it would be 10 GB
-    assert export(make_events(count), log) == count
+    log = tmp_path / "audit.jsonl.zst"  # as JSON it would be 12 GB
+    write_log(log, make_events(count))
     command = [sys.executable, "-c", PROGRAM, str(log)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["query"]["found"] == count // 10
     assert found["report"]["events"] == found["report"]["calls"] == count
     assert found["report"]["sessions"] <= 10_000
+    assert (found["verify"]["ok"], found["verify"]["records"]) == (True, count)
+    assert found["verify"]["grown_kb"] < MAX_GROWTH_KB
     assert found["query"]["grown_kb"] < MAX_GROWTH_KB
     assert found["report"]["grown_kb"] < MAX_GROWTH_KB
     assert found["notes"] > 2
     assert found["last"] == 1
     with capsys.disabled():
-        for name in ("query", "report"):
+        for name in ("query", "report", "verify"):
             speed = count / found[name]["seconds"]
             print(f"\n{name}: {count:,} events, {speed:,.0f} events/s", end="")
             print(f", {found[name]['grown_kb'] / 1024:.0f} MB more memory")

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from edictum import Edictum, FileAuditSink
+from edictum import AuditEvent, Edictum, FileAuditSink
+from edictum.audit import Chain
 from edictum.cli.main import main
 
 BUNDLE = """\
@@ -296,3 +297,61 @@ def test_tail_follows_a_log_over_a_rotation(log):
         reader.join()
         process.stdout.close()
         process.stderr.close()
+
+
+# --- verify, keygen, evidence ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def chained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A signed log of five events."""
+    assert main(["audit", "keygen", str(tmp_path / "key")]) == 0
+    assert "keep it where the agent cannot read it" in capsys.readouterr().out
+    path = tmp_path / "chained.jsonl"
+    sink = FileAuditSink(path, chain=Chain(key=tmp_path / "key", copy_to=tmp_path / "copies"))
+    for number in range(5):
+        sink.emit(AuditEvent(tool_name=f"tool-{number}", session_id="s1"))
+    sink.close()
+    return path
+
+
+def test_verify_prints_what_is_wrong_and_ends_with_1(
+    chained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, copies = chained.with_name("key.pub"), chained.with_name("copies")
+    command = ["audit", "verify", str(chained), "--public-key", str(key), "--heads", str(copies)]
+    assert main(command) == 0
+    assert re.match(
+        r"OK: 5 records of 1 writers, 1 heads \(key [0-9a-f]{16}\), 0 records behind the newest"
+        r" head, 0 deleted\.\n$",
+        capsys.readouterr().out,
+    )
+    chained.write_text(chained.read_text().replace("tool-2", "tool-9"))
+    assert main(command) == 1
+    told = capsys.readouterr().out
+    assert f"{chained}:3: changed: record 3 of" in told
+    assert "WRONG (1 changed): 5 records" in told
+    assert main([*command, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["problems"][0]["sequence"]) == (False, 3)
+
+
+def test_keygen_replaces_no_key(chained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "keygen", str(chained.with_name("key"))]) == 2
+    assert "File exists" in capsys.readouterr().err
+    assert main(["audit", "keygen", str(chained.with_name("new")), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["public_key"] == str(chained.with_name("new.pub"))
+
+
+def test_evidence_is_written_with_its_program(
+    chained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence, script = chained.with_name("evidence.json"), chained.with_name("check.py")
+    key = str(chained.with_name("key.pub"))
+    command = ["audit", "evidence", str(chained), "--to", str(evidence), "--session", "s1"]
+    assert main([*command, "--public-key", key, "--script", str(script)]) == 0
+    assert capsys.readouterr().out == f"5 events in 5 records: {evidence}\n"
+    ran = [sys.executable, str(script), str(evidence), "--public-key", key]
+    assert subprocess.run(ran, timeout=60).returncode == 0
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 5

@@ -29,6 +29,7 @@ from edictum import (
     precondition,
 )
 from edictum._factories import BundleOptions
+from edictum.audit import generate_key, verify
 from edictum.testing import RecordingSink
 
 BUNDLE = """\
@@ -236,6 +237,32 @@ class TestOptions:
         async with Edictum.from_yaml_string(bundle) as guard:
             await guard.dispatch("t", {}, lambda: None)
         assert len(log.read_text().splitlines()) == 2
+
+    async def test_observability_makes_a_sink_in_the_database_of_the_sessions(
+        self, tmp_path: Path
+    ) -> None:
+        url = f"sqlite:///{tmp_path}/edictum.db"
+        bundle = f"{BUNDLE}session: {{store: {url}}}\n"
+        bundle += f"observability: {{store: {{url: {url}, chain: true}}}}\n"
+        async with Edictum.from_yaml_string(bundle) as guard:
+            guard.dispatch_sync("t", {}, lambda: 1)
+        found = verify(url, ledger=url)
+        assert (found.ok, found.records) == (True, 2)
+        with pytest.raises(EdictumConfigError, match="PostgreSQL is not chained"):
+            Edictum.from_yaml_string(
+                BUNDLE + "observability: {store: {url: 'postgresql://h/d', chain: true}}\n"
+            )
+
+    async def test_observability_makes_a_chained_file_that_is_retained(
+        self, tmp_path: Path
+    ) -> None:
+        log, public = tmp_path / "audit.jsonl", generate_key(tmp_path / "key")
+        file = f"{{path: {log}, key: {tmp_path}/key, retain: 180d, max_bytes: 1, keep: 1}}"
+        async with Edictum.from_yaml_string(f"{BUNDLE}observability: {{file: {file}}}\n") as guard:
+            for _ in range(3):
+                await guard.dispatch("t", {}, lambda: None)
+        found = verify(log, public_key=public)
+        assert (found.ok, found.records, found.deleted) == (True, 6, 0)
 
 
 class TestTemplates:

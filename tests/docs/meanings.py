@@ -358,7 +358,19 @@ MEANINGS: dict[str, dict[str, str]] = {
         "redaction": "on top of the guard's",
         "max_bytes": "when to rotate; None: never",
         "keep": "how many old files",
-        "fsync": "every event is on the disk before its call goes on",
+        "fsync": (
+            'every event is on the disk before its call goes on; "batch": with one `fsync` for all'
+            " calls that wait"
+        ),
+        "chain": "make changed, removed and added records show; a `Chain` says how heads are made",
+        "retain": "for how long nothing is deleted, whatever `keep` says; needs a chain",
+        "compress": 'of rotated files: "gzip", "zstd", or True for zstd if it is installed',
+    },
+    "Chain": {
+        "key": "the private key that signs heads; None: they are not signed",
+        "head_events": "a head after so many events",
+        "head_seconds": "a head so many seconds after an event, at the latest",
+        "copy_to": "where heads go as well: paths, or functions that are given a line",
     },
     "OperationLimits": {
         "max_attempts": "calls that are asked for, refused ones included",

@@ -30,7 +30,7 @@ from edictum import (
     precondition,
     session_contract,
 )
-from edictum.audit.sinks import WRITTEN, Written, takes_entries, writes_at_once
+from edictum.audit.sinks import WRITTEN, Written, takes_entries
 from edictum.core._records import replace
 from edictum.core.effects import Pause
 from edictum.sessions import MemoryLedger
@@ -121,13 +121,13 @@ class Writing:
     """A sink that writes at once, and raises at some events instead."""
 
     blocking = False
+    writes_at_once = True
 
     def __init__(self, fails_at: dict[int, type[BaseException]]) -> None:
         self.lines: list[str] = []
         self._numbers, self._fails_at = itertools.count(), fails_at
 
     @takes_entries
-    @writes_at_once
     def emit(self, event: Any) -> Written:
         error = self._fails_at.get(next(self._numbers))
         if error is not None:

@@ -16,6 +16,7 @@ from edictum._audit_event import AuditEvent
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData
 from edictum.audit._report_tables import disarm_formulas
+from edictum.audit.chain import canonicalize_data
 from edictum.core.values import dumps
 from edictum.errors import BackendError, EdictumInputError
 
@@ -28,10 +29,10 @@ def export(
 ) -> int:
     """Write events to a file, and return how many.
 
-    ``format`` is "jsonl" (the events as they are), "csv" (one column for each field) or
-    "cloudevents" (JSON lines, one CloudEvents 1.0 object each). A name that ends in ``.gz`` or
-    ``.zst`` (extra ``zstd``) is compressed. The file appears when it is complete, and is private to
-    its owner.
+    ``format`` is "jsonl" (the events as they are; records of a chain can be verified), "csv" (one
+    column for each field) or "cloudevents" (JSON lines, one CloudEvents 1.0 object each). A name
+    that ends in ``.gz`` or ``.zst`` (extra ``zstd``) is compressed. The file appears when it is
+    complete, and is private to its owner.
     """
     check_format(format)
     target = Path(path)
@@ -142,6 +143,6 @@ def make_cloud_event(event: EventData) -> dict[str, Any]:
 
 
 _LINES: dict[str, Callable[[EventData], str]] = {
-    "jsonl": dumps,
+    "jsonl": lambda event: canonicalize_data(event) if "_chain" in event else dumps(event),
     "cloudevents": lambda event: dumps(make_cloud_event(event)),
 }

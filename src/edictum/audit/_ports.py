@@ -1,34 +1,42 @@
-"""A sink as guards use it: how it is given events, and whether it fails.
+"""A sink as guards use it: how it is given events, how many may wait, and whether it fails.
 
 A sink that may block is written to by one thread at a time, in the order in which its events came;
 what waits for its answer is the call, not the event loop. Guards that share a sink share its port,
 and so its order.
+
+``max_waiting`` events may wait for a sink. When there are more, calls wait for room, in their
+order. With ``when_full = "drop"`` calls do not wait for the sink at all: an event that finds no
+room is dropped, counted, and written down as a number in the sink itself once there is room again.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from edictum._logs import AUDIT_FAILED, AUDIT_WRITES_AGAIN, log
+from edictum._logs import AUDIT_DROPPED, AUDIT_FAILED, AUDIT_WRITES_AGAIN, log
+from edictum.audit._room import Room
 from edictum.audit.sinks import AuditSink, emitter_of
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
-from edictum.core.events import Entry
-from edictum.errors import BackendError
+from edictum.core.events import Entry, make_drop_event
+from edictum.errors import EdictumConfigError
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
+from edictum.execution.portal import PORTAL
 from edictum.execution.threads import DaemonPool
-from edictum.execution.waiting import capture_call, uncapture, wait_done
+from edictum.execution.waiting import capture_call, close, uncapture, wait_done
 
-MAX_WAITING = 10_000  # events for one sink that hangs
+MAX_WAITING = 10_000  # events for one sink
+WHEN_FULL = ("block", "drop")
 WRITER_THREADS = DaemonPool("edictum-audit")
 
 
@@ -64,8 +72,6 @@ class Writer:
         """Return a future of what the function returns, or a ``Failed`` with what it raises."""
         future: Future[Any] = Future()
         with self._lock:
-            if len(self._waiting) >= MAX_WAITING:
-                raise BackendError(f"{MAX_WAITING:,} events wait for a sink that does not return.")
             self._waiting.append((future, function))
             starts, self._busy = not self._busy, True
         if starts:
@@ -81,12 +87,9 @@ class Writer:
                 if not self._waiting:
                     self._busy = False
                     return
-                future, function = self._waiting[0]
-            answer = capture_call(function)
-            with self._lock:
-                self._waiting.popleft()  # what is being written counts as waiting until now
-            future.set_result(answer)
-            del future, function, answer  # hold nothing of the last event while waiting
+                future, function = self._waiting.popleft()
+            future.set_result(capture_call(function))
+            del future, function  # hold nothing of the last event while waiting
 
     def _fail_all(self, exc: Exception) -> None:
         with self._lock:
@@ -107,12 +110,23 @@ class SinkPort:
         self.sink = sink
         self._call_emit = emitter_of(sink)
         self._writer = Writer() if can_block(sink) else None
-        self.emit = self._call_emit if self._writer is None else self._emit_in_thread
-        self.writes_at_once = self._writer is None and hasattr(sink.emit, "writes_at_once")
         self.failures = 0  # since it last took an event
         self.problem = ""  # why it did not take the newest one
+        self.dropped = 0  # events that found no room
+        self._dropped_unsaid = 0  # of those, how many the sink was not told of
         self._lock = threading.Lock()
         protect(self)
+        when_full, size = check_waiting(sink)
+        self.drops = when_full == "drop"
+        self._room = Room(size)
+        is_bounded = self._writer is not None or self.drops or hasattr(sink, "max_waiting")
+        if self.drops:
+            self.emit: Callable[[Any], Awaitable[None] | None] = self._emit_or_drop
+        else:
+            self.emit = self._emit_in_room if is_bounded else self._call_emit
+        takes_entries = hasattr(sink.emit, "takes_entries")  # else it overrides one that does
+        is_direct = not self.drops and not is_bounded and takes_entries
+        self.writes_at_once = is_direct and bool(getattr(sink, "writes_at_once", False))
 
     @property
     def name(self) -> str:
@@ -122,24 +136,107 @@ class SinkPort:
     def is_required(self) -> bool:
         return bool(getattr(self.sink, "required", True))
 
-    def _emit_in_thread(self, event: Any) -> Awaitable[None]:
+    def join_ledger(self, ledger: Any) -> bool:
+        """Return whether the ledger writes events of its steps to this sink, in the same
+        transaction.
+        """
+        join = getattr(self.sink, "join_ledger", None)
+        return join is not None and bool(join(ledger))
+
+    def prepare(self, entry: Entry) -> Any:
+        """Return an event as the ledger writes it."""
+        sink: Any = self.sink
+        return sink.prepare(entry)
+
+    def _emit_in_room(self, event: Any) -> Awaitable[None]:
+        give = self._prepare(event)
+        return self._start(give) if self._room.try_take() else self._wait_and_start(give)
+
+    def _prepare(self, event: Any) -> Callable[[], Any]:
+        """Return the function that gives the event to the sink, wherever it is called."""
+        if self._writer is None and not self.drops:
+            return partial(self._call_emit, event)
         if isinstance(event, Entry):
             event.to_json()  # here, because the parts of a line are shared by the events of a call
-        return self._submit(partial(copy_context().run, self._call_emit, event))
+        return partial(copy_context().run, self._call_emit, event)
 
-    def _submit(self, function: Callable[[], Any]) -> Awaitable[None]:
-        assert self._writer is not None
-        return _await_answer(self, self._writer.submit(function))
+    def _start(self, give: Callable[[], Any]) -> Awaitable[None]:
+        """Give the sink an event that has its place, which it leaves when it is written."""
+        if self._writer is None:
+            return PlacedEvent(give, self._room)
+        future = self._writer.submit(give)
+        future.add_done_callback(lambda _: self._room.give_back())
+        return _await_answer(self, future)
+
+    async def _wait_and_start(self, give: Callable[[], Any]) -> None:
+        await wait_done(self._room.join_line())
+        await self._start(give)
+
+    # --- Without waiting --------------------------------------------------------------------------
+
+    def _emit_or_drop(self, event: Any) -> None:
+        if not self._room.try_take():
+            self._note_drop()
+            return
+        if self._dropped_unsaid and self._room.try_take():
+            self._send(self._take_drop_event())
+        self._send(event)
+
+    def _send(self, event: Any) -> None:
+        """Give the sink an event that has its place, and let the caller go on."""
+        give = self._prepare(event)
+        sent = PORTAL.start(_finish(give)) if self._writer is None else self._writer.submit(give)
+        sent.add_done_callback(self._note_end)
+
+    def _note_end(self, ended: Future[Any]) -> None:
+        self._room.give_back()
+        answer = ended.result()
+        if type(answer) is Failed:
+            self.note_failure(answer.error)
+        elif self.failures:
+            self.note_success()
+
+    def _note_drop(self) -> None:
+        with self._lock:
+            self.dropped += 1
+            self._dropped_unsaid += 1
+            is_first = self._dropped_unsaid == 1
+        if is_first:
+            log(
+                AUDIT_DROPPED,
+                "audit sink %s has %d events waiting; further ones are dropped.",
+                self.name,
+                self._room.size,
+                sink=self.name,
+            )
+
+    def _take_drop_event(self) -> Any:
+        with self._lock:
+            dropped, self._dropped_unsaid = self._dropped_unsaid, 0
+        return make_drop_event(time.time(), dropped, self._room.size)
+
+    # --- The end ----------------------------------------------------------------------------------
 
     def close(self) -> Awaitable[None] | None:
         """Close the sink, behind all events that it was given."""
         close = getattr(self.sink, "close", None)
+        if self.drops:
+            return self._close_when_empty(close)
         if close is None:
             return None
         if self._writer is not None:
-            return self._submit(close)
+            return self._start(close) if self._room.try_take() else self._wait_and_start(close)
         closing: Awaitable[None] | None = close()
         return closing
+
+    async def _close_when_empty(self, close: Callable[[], Any] | None) -> None:
+        await wait_done(self._room.await_empty())
+        if self._dropped_unsaid and self._room.try_take():
+            self._send(self._take_drop_event())
+            await wait_done(self._room.await_empty())
+        closing = None if close is None else close()
+        if isawaitable(closing):
+            await closing
 
     def note_failure(self, exc: BaseException) -> None:
         with self._lock:
@@ -151,7 +248,9 @@ class SinkPort:
                 AUDIT_FAILED,
                 "audit sink %s failed; %s until it can be written again: %s",
                 self.name,
-                "calls are denied" if self.is_required else "its events are lost",
+                "calls are denied"
+                if self.is_required and not self.drops
+                else "its events are lost",
                 self.problem,
                 sink=self.name,
             )
@@ -167,6 +266,60 @@ class SinkPort:
                 failures,
                 sink=self.name,
             )
+
+
+class PlacedEvent:
+    """An event for a sink that is awaited, and that leaves its place when it is written or given
+    up.
+    """
+
+    __slots__ = ("_pending", "_room")
+
+    def __init__(self, give: Callable[[], Any], room: Room) -> None:
+        self._room: Room | None = room
+        try:
+            self._pending = give()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        try:
+            if isawaitable(self._pending):
+                yield from self._pending.__await__()
+        finally:
+            self._leave()
+
+    def close(self) -> None:
+        close(self._pending)
+        self._leave()
+
+    def _leave(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.give_back()
+
+
+async def _finish(give: Callable[[], Any]) -> None:
+    pending = give()
+    if isawaitable(pending):
+        await pending
+
+
+def check_waiting(sink: Any) -> tuple[str, int]:
+    """Return what becomes of an event that finds no room, "block" or "drop", and how many events
+    have room.
+    """
+    when_full = getattr(sink, "when_full", "block")
+    if when_full not in WHEN_FULL:
+        hint = 'Use "block", so that calls wait, or "drop".'
+        raise EdictumConfigError(f"when_full of an audit sink is {when_full!r}.", hint=hint)
+    size = getattr(sink, "max_waiting", MAX_WAITING)
+    if not isinstance(size, int) or size < 1:
+        raise EdictumConfigError(
+            f"max_waiting of an audit sink is {size!r}.", hint="Use 1 or more."
+        )
+    return when_full, size
 
 
 async def _await_answer(port: SinkPort, future: Future[Any]) -> None:

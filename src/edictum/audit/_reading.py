@@ -14,7 +14,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
@@ -27,6 +27,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024  # an event of this library has at most some te
 MAX_EXAMPLES = 10
 PROGRESS_LINES = 5_000
 ZSTD_CHUNK_BYTES = 4_096  # of compressed data, which may become 30,000 times as much
+COMPRESSED_SUFFIXES = (".gz", ".zst")
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 # What rotation, logrotate and its dateext put behind the name of a file.
 _ROTATED = re.compile(r"(?P<mark>[.-])(?P<number>\d+)(\.gz|\.zst)?|\.gz|\.zst")
@@ -88,18 +89,22 @@ class JsonLinesReader:
         neither hides an event nor shows it twice.
         """
         with ExitStack() as stack:
-            files = [file for path in self.paths for file in self._open_all(path, stack)]
-            reading.bytes_total += sum(os.fstat(file.fileno()).st_size for file in files)
-            for file in files:
+            for file in self.open_files(stack, reading):
                 yield from filter_events(_read_file(file, wanted, reading), wanted)
         reading.note_progress()
+
+    def open_files(self, stack: ExitStack, reading: LogReading) -> list[IO[bytes]]:
+        """Return all files, open, oldest first."""
+        files = [file for path in self.paths for file in self._open_all(path, stack)]
+        reading.bytes_total += sum(os.fstat(file.fileno()).st_size for file in files)
+        return files
 
     def _open_all(self, path: Path, stack: ExitStack) -> list[IO[bytes]]:
         """Open the files of a path, newest first; return them oldest first."""
         opened: dict[tuple[int, int], IO[bytes]] = {}
         for name in [path, *(find_older_files(path) if self.rotated else ())]:
             try:
-                file = stack.enter_context(name.open("rb"))
+                file = stack.enter_context(_open_log(name))
             except FileNotFoundError:
                 continue
             except OSError as exc:
@@ -109,6 +114,14 @@ class JsonLinesReader:
         if not opened:
             raise _unreadable(path, "it does not exist")
         return list(opened.values())[::-1]
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    """Open a file, or what it has been compressed to since it was found."""
+    for suffix in ("", *COMPRESSED_SUFFIXES):
+        with suppress(FileNotFoundError):
+            return path.with_name(f"{path.name}{suffix}").open("rb")
+    raise FileNotFoundError(path)
 
 
 def find_older_files(path: Path) -> list[Path]:
@@ -121,7 +134,13 @@ def find_older_files(path: Path) -> list[Path]:
         if match and other.name.startswith(path.name) and other.is_file():
             number = int(match["number"] or 0)
             found.append((-number if match["mark"] == "-" else number, other))  # dates grow
-    return [other for _, other in sorted(found)]
+    names = {other.name for _, other in found}
+    return [other for _, other in sorted(found) if not _is_copy(other, names)]
+
+
+def _is_copy(path: Path, names: set[str]) -> bool:
+    """Return whether a compressed file stands beside the plain one: it was not finished."""
+    return path.suffix in COMPRESSED_SUFFIXES and path.stem in names
 
 
 def parse_line(line: bytes) -> EventData | str:
@@ -141,15 +160,23 @@ def parse_line(line: bytes) -> EventData | str:
     return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
 
 
+def parse_stored(body: str, where: str, reading: LogReading) -> EventData | None:
+    """Return the event of a row of a database; None if it cannot be read, which is noted."""
+    reading.lines += 1
+    reading.bytes_read += len(body)
+    if reading.lines % PROGRESS_LINES == 0:
+        reading.note_progress()
+    event = parse_line(body.encode())
+    if isinstance(event, str):
+        reading.note_problem(event, where)
+        return None
+    return event
+
+
 def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
     """Yield the events of a file, without some that do not match."""
-    needles, name, before = wanted.list_needles(), str(file.name), reading.bytes_read
-    number = 0
-    for line in _read_lines(_decompress(file), name, reading):
-        number += 1
-        if number % PROGRESS_LINES == 0:
-            reading.bytes_read = before + file.tell()
-            reading.note_progress()
+    needles, name = wanted.list_needles(), str(file.name)
+    for number, line in read_log_lines(file, reading):
         if line is None:
             reading.note_problem("longer than 8 MiB", f"{name}:{number}")
             continue
@@ -160,6 +187,19 @@ def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Ite
             reading.note_problem(event, f"{name}:{number}")
         else:
             yield event
+
+
+def read_log_lines(file: IO[bytes], reading: LogReading) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the lines of an open file, compressed or not, with their numbers; None for one that is
+    too long.
+    """
+    before, number = reading.bytes_read, 0
+    for line in _read_lines(_decompress(file), str(file.name), reading):
+        number += 1
+        if number % PROGRESS_LINES == 0:
+            reading.bytes_read = before + file.tell()
+            reading.note_progress()
+        yield number, line
     reading.lines += number
     reading.bytes_read = before + os.fstat(file.fileno()).st_size
 
@@ -247,14 +287,19 @@ def _unreadable(path: Path, why: str) -> EdictumError:
 
 
 def find_reader(source: Any) -> EventReader:
-    """Return the reader of a path, or of a sink that keeps events."""
+    """Return the reader of a path, a URL, or a sink that keeps events."""
+    if isinstance(source, str) and "://" in source:
+        from edictum.audit.stores import open_reader  # it imports this module
+
+        return open_reader(source)
     if isinstance(source, str | os.PathLike):
         return JsonLinesReader(source)
     for reader in list_sink_readers(source):
         return reader
     raise EdictumConfigError(
         f"{type(source).__name__} keeps no events that could be read back.",
-        hint="Pass the path of a file of JSON lines, or a sink with read_events().",
+        hint="Pass the path of a file of JSON lines, the URL of a database, or a sink with"
+        " read_events().",
     )
 
 

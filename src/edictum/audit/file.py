@@ -12,15 +12,27 @@ import errno
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from edictum._audit_event import AuditEvent
+from edictum._logs import AUDIT_HEADS, log
 from edictum.audit._filters import EventData, EventFilter
+from edictum.audit._heads import (
+    Chain,
+    ChainFiles,
+    NumberedLine,
+    SinkChain,
+    hold_lock,
+    read_retention,
+)
 from edictum.audit._reading import JsonLinesReader, LogReading
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries, writes_at_once
+from edictum.audit._rotation import Compression, RotatedFiles, choose_suffix
+from edictum.audit._syncing import PendingWrite, SyncGroup
+from edictum.audit.sinks import WRITTEN, Written, canonical_event, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.errors import BackendError, EdictumConfigError
@@ -33,7 +45,10 @@ class FileAuditSink:
     anew.
 
     ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
-    ``keep`` old files. ``fsync=True`` makes each event durable before its call goes on.
+    ``keep`` old files, which ``compress`` compresses. ``fsync=True`` makes each event durable
+    before its call goes on; ``fsync="batch"`` does so too, with one ``fsync`` for all calls that
+    wait at a time. ``chain`` makes it show if a record is changed, removed or added;
+    ``retain`` ("180d") keeps a chained log from being deleted earlier, whatever ``keep`` says.
     """
 
     def __init__(
@@ -43,12 +58,19 @@ class FileAuditSink:
         *,
         max_bytes: int | None = None,
         keep: int = 5,
-        fsync: bool = False,
+        fsync: bool | Literal["batch"] = False,
+        chain: Chain | bool = False,
+        retain: str | float | None = None,
+        compress: Compression = False,
     ) -> None:
         if max_bytes is not None and max_bytes < 1:
             raise EdictumConfigError(
                 f"FileAuditSink: max_bytes is {max_bytes}.",
                 hint="Use 1 or more, or None for no rotation.",
+            )
+        if fsync not in (False, True, "batch"):
+            raise EdictumConfigError(
+                f"FileAuditSink: fsync is {fsync!r}.", hint='Use True, False or "batch".'
             )
         if keep < 1:
             raise EdictumConfigError(
@@ -58,35 +80,124 @@ class FileAuditSink:
         self._name = os.fspath(self.path)
         self._redaction = redaction
         self._max_bytes = max_bytes
-        self._keep = keep
-        self._fsync = self.blocking = fsync
+        self._fsync = bool(fsync)
+        self._group = SyncGroup(self._sync) if fsync == "batch" else None
+        self.blocking = self._fsync and self._group is None
+        self.writes_at_once = not fsync  # emit leaves nothing to wait for
+        self._written = self._synced = 0  # events, and how many of them are on the disk
+        self._failed, self._failure = 0, OSError()  # how many a failed fsync was for, and why
+        self._chain = self._make_chain(chain, read_retention(retain))
+        suffix = choose_suffix(compress)
+        self._rotated = RotatedFiles(self.path, keep, suffix, self._chain)
+        self._timer: threading.Timer | None = None  # for a head that is due when no event comes
         self._lock = threading.Lock()
         protect(self)
-        call_in_child(self._close)  # a child opens the file by itself
+        call_in_child(self._reset)
         self._file: IO[bytes] | None = None
         self._identity = (0, 0)  # device and inode of the file that was opened last
         self._end = 0  # its size behind the newest line that was written from here; -1: unknown
 
+    def _make_chain(self, chain: Chain | bool, retain_s: float) -> SinkChain | None:
+        if chain is False:
+            if retain_s:
+                hint = "Pass chain=True, or a Chain: what is deleted is named in its heads."
+                raise EdictumConfigError("FileAuditSink: retain= needs a chain.", hint=hint)
+            return None
+        settings = Chain() if chain is True else chain
+        return SinkChain(settings, self.path, retain_s, fsync=self._fsync)
+
+    def _reset(self) -> None:
+        """Start anew in a forked child, which opens the file by itself and is another writer."""
+        self._written = self._synced = self._failed = 0
+        self._close()
+        self._timer = None
+        if self._chain is not None:
+            self._chain.start_anew()
+
     @takes_entries
-    @writes_at_once
-    def emit(self, event: AuditEvent | Entry) -> Written:
+    def emit(self, event: AuditEvent | Entry) -> Written | PendingWrite:
         """Append one line, all of it at once, so that lines of several processes do not mix.
 
         The rest of a line for which the disk has no room is not written later, because it could end
         up behind a line of another process. The next line, from whichever process, starts anew.
         """
-        line = event_line(event, self._redaction).encode() + b"\n"
+        write = event_line if self._chain is None else canonical_event
+        line = write(event, self._redaction)
         with self._lock:
             try:
-                if self._max_bytes is None:
-                    file = self._append(line)
+                if self._chain is None:
+                    self._add(line)
                 else:
-                    file = self._append_rotating(line, self._max_bytes)
-                if self._fsync:
-                    os.fsync(file.fileno())
+                    self._add_record(line, self._chain)
             except OSError as exc:
                 raise self._unwritable(exc) from exc
-        return WRITTEN
+            number = self._written
+        return WRITTEN if self._group is None else self._group.join(number)
+
+    def _add(self, text: str) -> None:
+        line = text.encode() + b"\n"
+        if self._max_bytes is None:
+            file = self._append(line)
+        else:
+            file = self._append_rotating(line, self._max_bytes)
+        self._written += 1
+        if self.blocking:
+            os.fsync(file.fileno())
+
+    def _sync(self, first: int) -> None:
+        """Make everything durable that was written before now; events may be written meanwhile.
+
+        ``first`` is the oldest event that waits: if an ``fsync`` failed that it was part of, it has
+        failed, whatever later ones say.
+        """
+        with self._lock:
+            if first <= self._failed:
+                raise self._describe(self._failure)
+            if self._file is None:  # closing it has made it durable
+                return
+            written, copy = self._written, os.dup(self._file.fileno())
+        try:
+            os.fsync(copy)
+        except OSError as exc:
+            with self._lock:
+                self._note_failure(written, exc)
+                raise self._unwritable(exc) from exc
+        finally:
+            os.close(copy)
+        with self._lock:
+            self._synced = max(self._synced, written)
+
+    def _note_failure(self, written: int, exc: OSError) -> None:
+        self._failed, self._failure = max(self._failed, written), exc
+        self._synced = max(self._synced, written)  # it is not tried again
+
+    def _add_record(self, text: str, chain: SinkChain) -> None:
+        record, position = chain.position.append_canonical(text)
+        self._add(record)
+        if chain.note_written(position):
+            self._sync_file()
+            chain.write_head()
+        elif self._timer is None:
+            self._start_timer(chain.head_seconds)
+
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, _write_due_head, [weakref.ref(self)])
+        self._timer.daemon = True
+        with suppress(RuntimeError):  # no thread could be started; the next event looks as well
+            self._timer.start()
+
+    def write_due_head(self) -> None:
+        """Write a head if there are records that none lists; log it if that fails."""
+        with self._lock:
+            self._timer = None
+            if self._chain is None or not self._chain.has_unlisted():
+                return
+            try:
+                self._sync_file()
+                self._chain.write_head()
+            except OSError as exc:
+                log(AUDIT_HEADS, "a head of %s could not be written: %s", self.path, exc)
+                self._start_timer(self._chain.head_seconds)
 
     def open(self) -> None:
         """Open the file now, to learn before the first event whether it can be written."""
@@ -100,6 +211,14 @@ class FileAuditSink:
         """Yield the events of the file, and before them those of the rotated files."""
         return JsonLinesReader(self.path).read_events(wanted, reading)
 
+    def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the heads of a chained log."""
+        return ChainFiles(self.path).read_heads(reading)
+
+    def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+        """Yield the lines of all files, for ``verify``."""
+        return ChainFiles(self.path).read_records(reading)
+
     def check(self) -> None:
         """Raise if the file cannot be opened, or its disk has no room."""
         self.open()
@@ -108,6 +227,11 @@ class FileAuditSink:
 
     def _unwritable(self, exc: OSError) -> BackendError:
         self._close()
+        if self._chain is not None:
+            self._chain.leave_off()
+        return self._describe(exc)
+
+    def _describe(self, exc: OSError) -> BackendError:
         return BackendError(
             f"The audit file {self.path} cannot be written: {exc}.",
             hint="Check the path, its rights and the disk.",
@@ -161,13 +285,13 @@ class FileAuditSink:
         """
         while True:
             file = self._file or self._open()
-            with _hold_lock(file):
+            with hold_lock(file):
                 size = self._find_size()
                 if size == 0 or (size is not None and size + len(line) <= max_bytes):
                     self._write(file, line, size)
                     return file
                 if size is not None:
-                    self._rotate()
+                    self._rotated.rotate()
             self._close()
 
     def _open(self) -> IO[bytes]:
@@ -182,39 +306,38 @@ class FileAuditSink:
                 _sync_directory(self.path.parent)
         return self._file
 
-    def _rotate(self) -> None:
-        """Number the file and the older ones, up to the first number that is free."""
-        free = 1
-        while free < self._keep and self._numbered(free).exists():
-            free += 1
-        with suppress(FileNotFoundError):  # moved by another program at this moment
-            for number in range(free - 1, 0, -1):
-                self._numbered(number).replace(self._numbered(number + 1))
-            self.path.replace(self._numbered(1))
-
-    def _numbered(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
+    def _sync_file(self) -> None:
+        """Make durable what waits for the group: a head must not list what is not on the disk."""
+        if self._group is not None and self._synced < self._written and self._file is not None:
+            os.fsync(self._file.fileno())
+            self._synced = self._written
 
     def _close(self) -> None:
         if self._file is not None:
+            try:
+                self._sync_file()
+            except OSError as exc:
+                self._note_failure(self._written, exc)
             self._file.close()
             self._file = None
 
     def close(self) -> None:
+        """Close the file. A chain ends here: a head says so, and the next event begins another."""
         with self._lock:
             self._close()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._chain is not None and self._chain.has_records():
+                try:
+                    self._chain.write_head(is_closing=True)
+                except OSError as exc:
+                    raise self._unwritable(exc) from exc
 
 
-@contextmanager
-def _hold_lock(file: IO[bytes]) -> Iterator[None]:
-    """Hold the lock of an open file between processes. The kernel drops it when its holder dies."""
-    import fcntl  # there is none on Windows, where a file that is open cannot be rotated either
-
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+def _write_due_head(sink: weakref.ref[FileAuditSink]) -> None:
+    if (found := sink()) is not None:
+        found.write_due_head()
 
 
 def _sync_directory(path: Path) -> None:

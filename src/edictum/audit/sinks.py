@@ -4,6 +4,10 @@ A sink has one method, ``emit(event)``, ordinary or ``async``. An ordinary one r
 event after the other, unless the sink says ``blocking = False``. A sink that raises stops a call
 from starting (the call is denied and says why); after a call has run its result is kept and the
 failure is reported in the outcome's notes and in the log.
+
+A sink may say more about itself: ``required = False`` lets calls go on when it fails,
+``max_waiting`` is how many events may wait for it (10,000), and ``when_full = "drop"`` drops and
+counts what finds no room, and never lets a call wait.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from edictum._audit_event import AuditEvent
+from edictum.audit.chain import canonicalize, canonicalize_data
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps
@@ -47,15 +52,6 @@ def takes_entries(emit: Emit) -> Emit:
     return emit
 
 
-def writes_at_once(emit: Emit) -> Emit:
-    """Mark an ``emit`` that has written the event when it returns, and leaves nothing to await.
-
-    As with ``takes_entries``, an ``emit`` that overrides it is not marked.
-    """
-    vars(emit)["writes_at_once"] = True
-    return emit
-
-
 def emitter_of(sink: AuditSink) -> Callable[[Any], Awaitable[None] | None]:
     """Return the function that gives an event to a sink, in the form that the sink takes."""
     if hasattr(sink.emit, "takes_entries"):
@@ -69,3 +65,10 @@ def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> 
         return event.to_json()
     made = event.event() if isinstance(event, Entry) else event
     return dumps(redaction.redact_args(made.to_dict()))
+
+
+def canonical_event(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
+    """Return the event of ``event_line`` as canonical JSON, for a chain."""
+    if redaction is None and isinstance(event, AuditEvent):
+        return canonicalize_data(event.to_dict())
+    return canonicalize(event_line(event, redaction))

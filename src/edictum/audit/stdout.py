@@ -7,7 +7,7 @@ import threading
 from typing import TextIO
 
 from edictum._audit_event import AuditEvent
-from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries, writes_at_once
+from edictum.audit.sinks import WRITTEN, Written, event_line, takes_entries
 from edictum.core.events import Entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.execution.forks import protect
@@ -17,6 +17,7 @@ class StdoutAuditSink:
     """Prints events. They are redacted already; a policy given here is applied on top."""
 
     blocking = False
+    writes_at_once = True
 
     def __init__(
         self, redaction: RedactionPolicy | None = None, stream: TextIO | None = None
@@ -27,7 +28,6 @@ class StdoutAuditSink:
         protect(self)
 
     @takes_entries
-    @writes_at_once
     def emit(self, event: AuditEvent | Entry) -> Written:
         line = event_line(event, self._redaction)
         with self._lock:

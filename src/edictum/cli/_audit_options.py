@@ -25,7 +25,10 @@ BAR_WIDTH = 30
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    what = "JSON lines, plain, gzip or zstd; rotated files beside it are read first"
+    what = (
+        "JSON lines, plain, gzip or zstd, with the rotated files beside it; or the URL of a"
+        " database, such as sqlite:///audit.db"
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help=what)
 
 

@@ -1,4 +1,4 @@
-"""``edictum audit tail|query|report|export``: ask an audit log."""
+"""``edictum audit tail|query|report|export|verify|evidence|keygen``: an audit log."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ AUDIT_COMMANDS = {
         "Add events up: tools, failures, denials, contracts, sessions; as a page with --html.",
     ),
     "export": ("edictum.cli._audit_export", "Write events as JSON lines, CSV or CloudEvents."),
+    "verify": ("edictum.cli._audit_verify", "Find what was changed, removed or added in a log."),
+    "evidence": (
+        "edictum.cli._audit_evidence",
+        "Write events with what proves them, to be verified on another machine.",
+    ),
+    "keygen": ("edictum.cli._audit_keygen", "Make the key that signs the heads of a log."),
 }
 
 

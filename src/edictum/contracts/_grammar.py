@@ -26,6 +26,7 @@ from edictum.contracts._shapes import (
     Record,
     Shape,
     String,
+    TextOr,
     Variant,
     words,
 )
@@ -285,8 +286,33 @@ OTEL_SETTINGS = Record(
         "resource_attributes": Field(MapOf(EnvironmentText(), may_be_empty=True)),
     }
 )
+AUDIT_FILE = Record(
+    {
+        "path": Field(EnvironmentText(), required=True),
+        "max_bytes": Field(Number(whole=True, at_least=1, at_most=MOST)),
+        "keep": Field(Number(whole=True, at_least=1, at_most=MOST)),
+        "compress": Field(Boolean()),
+        "fsync": Field(Boolean()),
+        "chain": Field(Boolean()),
+        "key": Field(EnvironmentText()),
+        "retain": Field(Duration()),
+    }
+)
+AUDIT_STORE = Record(
+    {
+        "url": Field(EnvironmentText(), required=True),
+        "chain": Field(Boolean()),
+        "key": Field(EnvironmentText()),
+        "when_full": Field(words("block", "drop")),
+    }
+)
 OBSERVABILITY_SETTINGS = Record(
-    {"otel": Field(OTEL_SETTINGS), "stdout": Field(Boolean()), "file": Field(EnvironmentText())}
+    {
+        "otel": Field(OTEL_SETTINGS),
+        "stdout": Field(Boolean()),
+        "file": Field(TextOr(AUDIT_FILE, EnvironmentText())),
+        "store": Field(TextOr(AUDIT_STORE, EnvironmentText())),
+    }
 )
 
 DOCUMENTS: dict[str, Record] = {

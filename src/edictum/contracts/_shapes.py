@@ -524,14 +524,15 @@ class TextOr:
     """A text, or a value of another shape."""
 
     other: Shape
+    text: Shape = field(default_factory=String)
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         before = len(problems.errors)
-        value = (self.other if isinstance(tree, (Map, Seq)) else String()).read(tree, problems)
+        value = (self.other if isinstance(tree, (Map, Seq)) else self.text).read(tree, problems)
         return WRONG if len(problems.errors) > before else value
 
     def schema(self) -> dict[str, Any]:
-        return {"anyOf": [String().schema(), self.other.schema()]}
+        return {"anyOf": [self.text.schema(), self.other.schema()]}
 
 
 @dataclass(frozen=True)

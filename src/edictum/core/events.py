@@ -159,6 +159,7 @@ class Entry:
     __slots__ = (
         "_event",
         "_line",
+        "_parts",
         "about",
         "action",
         "approval",
@@ -169,6 +170,8 @@ class Entry:
         "context",
         "decision",
         "executions",
+        "is_counted",
+        "is_sent",
         "reason",
     )
 
@@ -195,8 +198,21 @@ class Entry:
         self.approval = approval
         self.reason = reason
         self.at = 0.0
+        self.is_sent = False  # with the step of a ledger that writes it as well
+        self.is_counted = False  # that step was answered, so it is written
         self._line: str | None = None
+        self._parts: tuple[str, str] | None = None
         self._event: AuditEvent | None = None
+
+    def count(self, counters: Counters) -> None:
+        """Take the counters that a ledger answered the step of this event with."""
+        self.attempts, self.executions = counters.attempts, counters.executions
+        self.is_counted = True
+
+    def take_answer(self, answer: Any) -> None:
+        """Take what a ledger answered the settlement of this event with, which may have failed."""
+        if type(answer) is Counters:
+            self.count(answer)
 
     @property
     def policy_error(self) -> bool:
@@ -212,8 +228,17 @@ class Entry:
     def to_json(self) -> str:
         """Return the redacted event as one line of JSON; written once."""
         if self._line is None:
-            self._line = _write(self)
+            head, tail = self.write_around_counters()
+            self._line = f"{head}{write_counters(self.attempts, self.executions)}{tail}"
         return self._line
+
+    def write_around_counters(self) -> tuple[str, str]:
+        """Return what stands in that line before and behind what ``write_counters`` returns, for a
+        store that fills it in; written once.
+        """
+        if self._parts is None:
+            self._parts = _write_parts(self)
+        return self._parts
 
     def event(self) -> AuditEvent:
         """Return the event of that line; made once."""
@@ -249,11 +274,25 @@ def policy_event(
     )
 
 
+def make_drop_event(at: float, count: int, waiting: int) -> AuditEvent:
+    """Return the event by which a sink is told how many others it was not given."""
+    reason = f"{count:,} events were dropped here: {waiting:,} were waiting for this sink."
+    moment = datetime.fromtimestamp(at, UTC)
+    return AuditEvent(timestamp=moment, action=AuditAction.EVENTS_DROPPED, reason=reason)
+
+
 # --- The line -------------------------------------------------------------------------------------
 
 
-def _write(entry: Entry) -> str:
-    """Write an event with its fields in the order of ``AuditEvent``."""
+def write_counters(attempts: object, executions: object) -> str:
+    """Return the counters of a session, as they stand in a line behind the name of the first."""
+    return f'{attempts}, "session_execution_count": {executions}'
+
+
+def _write_parts(entry: Entry) -> tuple[str, str]:
+    """Write an event with its fields in the order of ``AuditEvent``, but for its counters: what
+    stands before them and what behind.
+    """
     context, closing = entry.context, entry.closing or _OPEN
     ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
     said = entry.about or entry.decision
@@ -263,20 +302,23 @@ def _write(entry: Entry) -> str:
     if closing.after is not None:
         judged = context.contract_texts(closing.after.all_answers())
         contracts = ", ".join(filter(None, (contracts, judged)))
-    return (
+    end, rest = _write_end(entry, closing)
+    head = (
         f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
         f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
         f", {context.call_text(entry.call, ends=ends)}"
         f', "action": "{entry.action.value}", {reason}'
         f', "hooks_evaluated": [{hooks}]'
         f', "contracts_evaluated": [{contracts}]'
-        f", {_write_end(entry, closing)}"
-        f", {context.origin_text}"
+        f", {end}"
     )
+    return head, f"{rest}, {context.origin_text}"
 
 
-def _write_end(entry: Entry, closing: Closing) -> str:
-    """Write the fields that say how the call ended, as far as it has."""
+def _write_end(entry: Entry, closing: Closing) -> tuple[str, str]:
+    """Write the fields that say how the call ended, as far as it has: those before the counters
+    and those behind.
+    """
     context, redaction, about = entry.context, entry.context.redaction, entry.about
     verdict: Any = closing.verdict or _ABSENT
     after: Any = closing.after or _ABSENT
@@ -284,14 +326,15 @@ def _write_end(entry: Entry, closing: Closing) -> str:
     summary, reason = closing.summary, verdict.reason
     result = None if summary is None else redaction.write_summary(summary)
     mode = context.mode if about is None or not about.observed else "observe"
-    return (
+    head = (
         f'"tool_success": {_dump(verdict.success)}'
         f', "postconditions_passed": {_dump(after.passed)}'
         f', "duration_ms": {closing.duration_ms:d}'
         f', "error": {_dump(closing.error)}'
         f', "result_summary": {_dump(result)}'
-        f', "session_attempt_count": {entry.attempts:d}'
-        f', "session_execution_count": {entry.executions:d}'
+        f', "session_attempt_count": '
+    )
+    return head, (
         f', "mode": {_dump(mode)}'
         f', "policy_version": {_dump(context.policy_version)}'
         f', "policy_error": {_dump(entry.policy_error)}'

@@ -467,6 +467,8 @@ class Reservation:
     taken back. ``amounts`` are what the call expects to use, in millionths. ``accounts`` are those
     in which the call counts too: the sessions above, nearest first, then scopes, the widest last.
     ``per_tool`` asks for the counters of each tool of the same moment, for session contracts.
+    ``events`` tell of it if it is granted and no limit objects: a ledger whose database keeps the
+    audit as well commits them with it.
     """
 
     wait = RESERVE
@@ -482,6 +484,7 @@ class Reservation:
     amounts: Mapping[str, int] = NO_AMOUNTS
     accounts: tuple[Account, ...] = ()
     per_tool: bool = False
+    events: tuple[Any, ...] = ()
 
 
 @record
@@ -490,6 +493,7 @@ class Settlement:
 
     ``amounts`` are what it used; a name that is missing was used as reserved. It ends in all
     accounts that its reservation named; ``accounts`` are for a call that the session has forgotten.
+    ``events`` tell of it, as those of a reservation do.
     """
 
     wait = SETTLE
@@ -500,6 +504,7 @@ class Settlement:
     result: Literal["success", "failure", "release"]
     amounts: Mapping[str, int] = NO_AMOUNTS
     accounts: tuple[Account, ...] = ()
+    events: tuple[Any, ...] = ()
 
 
 def release_of(held: Reservation) -> Settlement:

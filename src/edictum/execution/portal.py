@@ -48,13 +48,17 @@ class Portal:
                 return nested._capture(awaitable)
         return self._capture(awaitable)
 
-    def _capture(self, awaitable: Awaitable[Any]) -> Any:
+    def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
+        """Start an awaitable, and return a future of its result, captured, without waiting."""
         try:
             loop = self._running_loop()
         except NotStarted:
             close(awaitable)
             raise
-        running = asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
+        return asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
+
+    def _capture(self, awaitable: Awaitable[Any]) -> Any:
+        running = self.start(awaitable)
         try:
             return running.result()
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
+from functools import partial
 from inspect import isawaitable
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,7 @@ from edictum._audit_event import AuditEvent
 from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.port import make_unverified_error, takes_raw_args, verifies_approvers
 from edictum.audit._ports import PORTS, SinkPort
-from edictum.audit.sinks import WRITTEN
+from edictum.audit.sinks import WRITTEN, Written
 from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
@@ -94,6 +95,7 @@ class EffectHandlers:
 
     __slots__ = (
         "_approval",
+        "_joined",
         "_local",
         "_now",
         "_shows_secrets",
@@ -114,10 +116,14 @@ class EffectHandlers:
         self._approval = wiring.approval_backend
         self._shows_secrets = takes_raw_args(wiring.approval_backend)
         ledger = wiring.ledger
+        self._joined = next((it for it in self._sinks if it.join_ledger(ledger)), None)
+        reserve, settle = ledger.reserve, ledger.settle
+        if self._joined is not None:
+            reserve, settle = partial(self._send_step, reserve), partial(self._send_step, settle)
         self.renewals = renewals_for(ledger)
         self.by_kind: dict[type[Any], Handler] = {
-            Reservation: ledger.reserve,
-            Settlement: ledger.settle,
+            Reservation: reserve,
+            Settlement: settle,
             Renew: lambda effect: ledger.renew(effect.session_id, effect.call_id, effect.lease_s),
             Entry: self._record_and_count if self._sinks else _local_recorder(wiring),
             Await: lambda effect: effect.awaitable,
@@ -144,6 +150,19 @@ class EffectHandlers:
         """Whether an event is recorded when its handler returns: no sink leaves a wait."""
         return all(sink.writes_at_once for sink in self._sinks)
 
+    def _send_step(self, send: Callable[..., Any], step: Reservation | Settlement) -> Any:
+        """Give the ledger a step with its events: it commits them together."""
+        assert self._joined is not None
+        try:
+            for entry in step.events:
+                entry.at = self._now()
+            rows = [self._joined.prepare(entry) for entry in step.events]
+        except USER_ERRORS:  # the call must be counted; recording says what is wrong
+            return send(step)
+        for entry in step.events:
+            entry.is_sent = True
+        return send(step, rows)
+
     def _record_and_count(self, entry: Entry) -> Awaitable[None] | None:
         started, figures = perf_counter(), self.figures
         try:
@@ -155,24 +174,30 @@ class EffectHandlers:
         return emitted
 
     def _record(self, entry: Entry) -> Awaitable[None] | None:
-        entry.at = self._now()
+        if not entry.is_sent:
+            entry.at = self._now()
         self._local.take(entry)
         if entry.policy_error:
             _log_policy_error(entry)
-        return self._emit(entry)
+        return self._emit(entry, self._joined if entry.is_sent else None)
 
     def record_event(self, event: AuditEvent) -> Awaitable[None] | None:
         """Record an event that is not that of a call."""
         self._local.take(event)
         return self._emit(event)
 
-    def _emit(self, entry: Entry | AuditEvent) -> Awaitable[None] | None:
-        """Try every sink, then raise what failed together, but for sinks that are not required."""
+    def _emit(
+        self, entry: Entry | AuditEvent, sent: SinkPort | None = None
+    ) -> Awaitable[None] | None:
+        """Try every sink, then raise what failed together, but for sinks that are not required.
+
+        ``sent`` is the sink that the ledger has written the event to, if it was answered.
+        """
         failures: list[tuple[SinkPort, BaseException]] = []
         waiting: deque[tuple[SinkPort, Awaitable[None]]] = deque()
         for sink in self._sinks:
             try:
-                emitted = sink.emit(entry)
+                emitted = _find_written(entry) if sink is sent else sink.emit(entry)
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:
@@ -339,6 +364,15 @@ class _Emission:
     def close(self) -> None:
         while self.waiting:
             close(self.waiting.popleft()[1])
+
+
+def _find_written(entry: Entry | AuditEvent) -> Written:
+    """Return that an event is written, which went with the step of a ledger; raise if that was not
+    answered.
+    """
+    if isinstance(entry, Entry) and entry.is_counted:
+        return WRITTEN
+    raise BackendError("It goes with what the ledger has not answered.")
 
 
 def _raise_required(failures: list[tuple[SinkPort, BaseException]], figures: Figures) -> None:

@@ -58,8 +58,10 @@ OperationKind: TypeAlias = Literal[
     "ping",
     "approval",
     "approval end",
+    "event",
+    "closing event",
 ]
-KEPT = frozenset({"settle", "approval end"})
+KEPT = frozenset({"settle", "approval end", "closing event"})
 
 
 class Unavailable(Exception):
@@ -132,7 +134,7 @@ class Connection(Protocol):
 
 
 class Store(Protocol):
-    """Where a ledger's numbers live, or requests for approval."""
+    """Where a ledger's numbers live, requests for approval, or events."""
 
     name: str
     serves_loops: bool  # False: its connection blocks, and is used in a thread only
@@ -174,15 +176,29 @@ class Operation:
     """One operation for a store, and the future that waits for it.
 
     Awaiting it sends it, unless it was sent before, and gives the answer, in any event loop.
-    ``number`` is its place among the operations of its sender; 0 until it is sent.
+    ``number`` is its place among the operations of its sender; 0 until it is sent. ``events`` are
+    rows of an audit that the store commits with it.
     """
 
-    __slots__ = ("_pool", "answer", "ends_within_s", "future", "kind", "number", "step", "timer")
+    __slots__ = (
+        "_pool",
+        "answer",
+        "ends_within_s",
+        "events",
+        "future",
+        "kind",
+        "number",
+        "step",
+        "timer",
+    )
 
-    def __init__(self, pool: SenderPool, kind: OperationKind, step: Any) -> None:
+    def __init__(
+        self, pool: SenderPool, kind: OperationKind, step: Any, events: Sequence[Any] = ()
+    ) -> None:
         self._pool = pool
         self.kind: OperationKind = kind
         self.step = step
+        self.events = events
         self.number = 0
         self.answer: Any = NO_ANSWER
         self.future: asyncio.Future[Any] | None = None
@@ -389,9 +405,9 @@ class BatchSender:
 
     def _report_lost(self, ops: Iterable[Operation]) -> None:
         if lost := sum(op.is_kept for op in ops):
-            message = "The %s %s was closed with %d calls not counted."
-            name, kind = self._pool.name, self._pool.kind
-            log(LEDGER_NOT_COUNTED, message, kind, name, lost, store=name, calls=lost)
+            message = "The %s %s was closed with %d %s."
+            name, kind, what = self._pool.name, self._pool.kind, self._pool.what_is_lost
+            log(LEDGER_NOT_COUNTED, message, kind, name, lost, what, store=name, calls=lost)
 
     def _leave_behind(self, waiting: Iterable[Operation]) -> None:
         """Hand settlements to the pool's thread; refuse the rest and give back what it took."""
@@ -490,13 +506,21 @@ class ThreadSender(BatchSender):
 
 
 class SenderPool:
-    """All senders of a ledger or an approval queue. ``kind`` is what messages call its store."""
+    """All senders of a ledger, an approval queue or an audit sink. ``kind`` is what messages call
+    its store, ``what_is_lost`` what they call operations that could not be kept.
+    """
 
     def __init__(
-        self, store: Store, wait_s: float, max_batch: int, kind: str = "session store"
+        self,
+        store: Store,
+        wait_s: float,
+        max_batch: int,
+        kind: str = "session store",
+        what_is_lost: str = "calls not counted",
     ) -> None:
         self.store = store
         self.kind = kind
+        self.what_is_lost = what_is_lost
         self.name = store.name
         self.wait_s = wait_s
         self.max_batch = max_batch

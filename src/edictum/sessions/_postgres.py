@@ -11,9 +11,10 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
@@ -21,14 +22,22 @@ import asyncpg
 from edictum.core.decide import describe
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._addresses import Credentials, get_credentials, read_address
-from edictum.sessions._batching import Batch, Refused, Unavailable
+from edictum.sessions._batching import Batch, Operation, Refused, StoredVersion, Unavailable
 from edictum.sessions._migration import Migration
-from edictum.sessions._postgres_schema import Dialect, PostgresSchema, sweep_query, transaction
+from edictum.sessions._postgres_schema import (
+    Dialect,
+    PostgresSchema,
+    SessionSchema,
+    call_in_schema,
+    choose_dialect,
+    sweep_query,
+    transaction,
+)
 from edictum.sessions._wire import compact_json, microseconds, read_answer
 from edictum.sessions.memory import SESSION_TTL_S
 
-_SWEEP_EVERY_S = 30.0
-_CLOSE_S = 1.0
+SWEEP_EVERY_S = 30.0
+CLOSE_S = 1.0
 # The batch is at fault itself: it cannot be written for this schema, or the server refuses it.
 _FAULTY = (
     BackendError,
@@ -38,7 +47,7 @@ _FAULTY = (
     asyncpg.ProgramLimitExceededError,
 )
 # Whatever else went wrong, or made no sense, may pass when the batch is sent again.
-_LOST = (
+LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a connection that the server ended while it was idle
@@ -58,6 +67,18 @@ _ADVICE: dict[type[BaseException], str] = {
 }
 
 
+class JoinedSchema(Protocol):
+    """The store of an audit in the same schema."""
+
+    async def set_up(self, db: Any) -> StoredVersion: ...
+
+    def write_with(self, call: str, ops: Sequence[Operation], first: int) -> tuple[str, list[Any]]:
+        """Return a call of a function, whose answers are passed on, that writes the events of these
+        operations, and its further arguments, which are numbered from the first on.
+        """
+        ...
+
+
 class PostgresStore:
     """A database. Tables and functions live in a schema of their own, ``edictum`` unless the URL
     says ``?schema=``.
@@ -67,6 +88,8 @@ class PostgresStore:
     """
 
     serves_loops = True
+    joined: JoinedSchema | None = None  # the store of an audit in the same schema
+    schema_type: type[PostgresSchema] = SessionSchema
 
     def __init__(
         self,
@@ -80,7 +103,7 @@ class PostgresStore:
         query = dict(parse_qsl(address.parts.query))
         hosts = query.get("host") or address.shown
         self.name = f"postgresql://{hosts}{address.parts.path}"
-        self.schema = PostgresSchema(query.pop("schema", "edictum"), self.name)
+        self.schema = self.schema_type(query.pop("schema", "edictum"), self.name)
         self.pooled = _read_pooler(query.pop("pooler", ""))
         _check_files(query)
         if "," in hosts:
@@ -91,8 +114,15 @@ class PostgresStore:
         self._migrates = migrates
         self.ttl_us = microseconds(ttl_s)
 
+    def is_same_database(self, other: Any) -> bool:
+        """Return whether another store is in the same schema, used by the same role."""
+        return isinstance(other, PostgresStore) and (
+            (other.name, other.schema.name, other._user, other.pooled)
+            == (self.name, self.schema.name, self._user, self.pooled)
+        )
+
     def connect(self) -> PostgresConnection:
-        return PostgresConnection(self)
+        return PostgresSessions(self)
 
     async def connection_options(self) -> dict[str, Any]:
         """Return what asyncpg connects with, with the credentials of this moment."""
@@ -105,7 +135,7 @@ class PostgresStore:
             options["statement_cache_size"] = 0
         return options
 
-    async def set_up(self, db: Any) -> Dialect:
+    async def set_up(self, db: Any) -> StoredVersion:
         return await self.schema.set_up(db, migrates=self._migrates)
 
     async def migrate(self, *, dry_run: bool, grant_to: str | None) -> Migration:
@@ -115,11 +145,11 @@ class PostgresStore:
             try:
                 return await self.schema.migrate(db, dry_run=dry_run, grant_to=grant_to)
             finally:
-                await db.close(timeout=_CLOSE_S)
+                await db.close(timeout=CLOSE_S)
         except Refused as exc:
             raise EdictumConfigError(str(exc)) from exc
-        except (*_LOST, Unavailable) as exc:
-            raise BackendError(f"{self.name} could not be migrated: {_explain(exc)}") from exc
+        except (*LOST, Unavailable) as exc:
+            raise BackendError(f"{self.name} could not be migrated: {explain_error(exc)}") from exc
 
 
 def _read_pooler(mode: str) -> bool:
@@ -140,7 +170,7 @@ def _check_files(query: dict[str, str]) -> None:
             )
 
 
-def _explain(exc: BaseException) -> str:
+def explain_error(exc: BaseException) -> str:
     """Return what went wrong and, where that is known, what to do."""
     text = describe(exc)
     advice = next((it for kind, it in _ADVICE.items() if isinstance(exc, kind)), "")
@@ -153,46 +183,30 @@ async def _keep_session(_: Any) -> None:
 
 
 class PostgresConnection:
-    """A pool of one connection for one event loop. The server knows repeated batches by ``_id``."""
+    """A pool of one connection for one event loop."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._id = uuid.uuid4().hex[:16]
         self._pool: Any = None
-        self._swept = 0.0
-        self._dialect: Dialect | None = None
 
     async def execute(self, batch: Batch) -> list[Any]:
         try:
-            raw = await self._run_batch(batch)
-            answers = zip(batch.ops, json.loads(raw), strict=True)
-            return [read_answer(op, answer) for op, answer in answers]
-        except BackendError:  # it needs another version of the schema, which may be there by now
-            self._dialect = None
-            raise
+            return await self._with_connection(batch)
         except _FAULTY:
             raise
         except asyncpg.ClientConfigurationError as exc:
             self._drop()
             raise Refused(describe(exc)) from exc
-        except _LOST as exc:
+        except LOST as exc:
             self._drop()
-            raise Unavailable(_explain(exc)) from exc
+            raise Unavailable(explain_error(exc)) from exc
 
-    async def _run_batch(self, batch: Batch) -> Any:
-        store = self._store
+    async def _with_connection(self, batch: Batch) -> list[Any]:
         if self._pool is None:
             self._pool = await self._new_pool()
         db = await self._pool.acquire()
         try:
-            if self._dialect is None or time.monotonic() - self._swept > _SWEEP_EVERY_S:
-                self._swept = time.monotonic()
-                self._dialect = await store.set_up(db)
-                await self._ask(db, sweep_query(store.schema.name), store.ttl_us)
-            dialect = self._dialect
-            ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
-            query, about = dialect.run_batch(store.schema.name), (self._id, batch.number)
-            return await self._ask(db, query, *about, compact_json(ops), store.ttl_us)
+            return await self._run(db, batch)
         except _FAULTY:
             raise
         except BaseException:
@@ -201,11 +215,19 @@ class PostgresConnection:
         finally:
             await self._pool.release(db)
 
+    async def _run(self, db: Any, batch: Batch) -> list[Any]:
+        """Answer a batch over a connection."""
+        raise NotImplementedError
+
     async def _ask(self, db: Any, query: str, *arguments: Any) -> Any:
         if not self._store.pooled:
             return await db.fetchval(query, *arguments)
         async with transaction(db):  # within one, a pooler keeps to one server process
             return await db.fetchval(query, *arguments)
+
+    def _forget(self) -> None:
+        """Forget what was known of the schema: it is looked at again."""
+        raise NotImplementedError
 
     async def _new_pool(self) -> Any:
         return await asyncpg.create_pool(
@@ -218,16 +240,58 @@ class PostgresConnection:
 
     def _drop(self) -> None:
         pool, self._pool = self._pool, None
-        self._dialect = None
+        self._forget()
         if pool is not None:
             pool.terminate()
 
     async def close(self) -> None:
         if self._pool is not None:
-            with suppress(*_LOST):
-                async with asyncio.timeout(_CLOSE_S):
+            with suppress(*LOST):
+                async with asyncio.timeout(CLOSE_S):
                     await self._pool.close()
         self._drop()
 
     def abandon(self) -> None:
         """Nothing is to do: the sender's pool keeps this one, and does not use it."""
+
+
+class PostgresSessions(PostgresConnection):
+    """A connection that counts. The server knows repeated batches by ``_id``."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        super().__init__(store)
+        self._id = uuid.uuid4().hex[:16]
+        self._swept = 0.0
+        self._dialect: Dialect | None = None
+        self._has_events = False
+
+    async def _run(self, db: Any, batch: Batch) -> list[Any]:
+        try:
+            raw = await self._run_batch(db, batch)
+        except BackendError:  # it needs another version of the schema, which may be there by now
+            self._forget()
+            raise
+        answers = zip(batch.ops, json.loads(raw), strict=True)
+        return [read_answer(op, answer) for op, answer in answers]
+
+    async def _run_batch(self, db: Any, batch: Batch) -> Any:
+        store = self._store
+        if self._dialect is None or time.monotonic() - self._swept > SWEEP_EVERY_S:
+            self._swept = time.monotonic()
+            self._dialect = choose_dialect(await store.set_up(db))
+            await self._ask(db, sweep_query(store.schema.name), store.ttl_us)
+        dialect = self._dialect
+        ops = [{"op": op.kind, **dialect.write(op, store.ttl_us)} for op in batch.ops]
+        arguments = [self._id, batch.number, compact_json(ops), store.ttl_us]
+        call = f'"{store.schema.name}".{dialect.call}'
+        if store.joined is not None and any(op.events for op in batch.ops):
+            if not self._has_events:
+                await store.joined.set_up(db)
+                self._has_events = True
+            call, more = store.joined.write_with(call, batch.ops, len(arguments) + 1)
+            arguments += more
+        return await self._ask(db, call_in_schema(store.schema.name, call), *arguments)
+
+    def _forget(self) -> None:
+        self._dialect = None
+        self._has_events = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -25,7 +25,6 @@ from edictum.sessions._wire import operation_as_json
 _VERSION = 10
 _READABLE_SINCE = 10  # programs that speak an older version cannot use a database of this one
 _SET_UP_LOCK = 0x45_44_49_43
-_COUNTED_IN = ("session", "tally", "amount", "lease", "ended", "moment", "client")
 
 
 @asynccontextmanager
@@ -45,6 +44,11 @@ async def transaction(db: Any) -> AsyncIterator[None]:
     await begun.commit()
 
 
+def choose_dialect(found: StoredVersion) -> Dialect:
+    """Return how a database of this version is spoken to."""
+    return _DIALECTS[min(found.written_by, _VERSION)]
+
+
 @record
 class Dialect:
     """How a version of the schema is spoken to: the call of its function, and its JSON."""
@@ -53,21 +57,22 @@ class Dialect:
     arguments: str
     write: Callable[[Operation, int], dict[str, Any]]
 
-    def run_batch(self, schema: str) -> str:
-        return _with_path(schema, f"run_batch({self.arguments})")
+    @property
+    def call(self) -> str:
+        return f"run_batch({self.arguments})"
 
 
 def sweep_query(schema: str) -> str:
-    return _with_path(schema, "sweep($1)")
+    return call_in_schema(schema, f'"{schema}".sweep($1)')
 
 
-def _with_path(schema: str, call: str) -> str:
+def call_in_schema(schema: str, call: str) -> str:
     """Return a query that calls a function, with the names in its body found in the schema.
 
     The setting ends with the transaction: a pooler may give the connection to another program.
     """
     path = f"""set_config('search_path', '"{schema}", pg_temp', true)"""
-    return f'SELECT "{schema}".{call} FROM {path}'  # noqa: S608 - the name was checked
+    return f"SELECT {call} FROM {path}"  # noqa: S608 - the name was checked
 
 
 def _write(op: Operation, ttl_us: int) -> dict[str, Any]:
@@ -115,11 +120,22 @@ _STEPS: dict[int | None, tuple[str, ...]] = {
     7: ("drop_functions", "from_7", "functions"),
     9: ("drop_functions", "functions"),
 }
-_MARKS = "DELETE FROM schema_version;\nINSERT INTO schema_version VALUES (%d, %d);\n"
 
 
 class PostgresSchema:
-    """The tables and functions of one schema of a database."""
+    """Tables and functions in one schema of a database, of which a table tells the version.
+
+    ``steps`` are the files below ``package`` that lead from nothing, or an older version, to this
+    one; others were never released. ``tables`` are those that a program uses.
+    """
+
+    version: int
+    readable_since: int
+    known: Collection[int]
+    version_table: str
+    package: str
+    steps: Mapping[int | None, tuple[str, ...]]
+    tables: tuple[str, ...]
 
     def __init__(self, name: str, store: str) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
@@ -130,12 +146,12 @@ class PostgresSchema:
         self.name = name
         self._store = store
 
-    async def set_up(self, db: Any, *, migrates: bool) -> Dialect:
-        """Create tables and functions in a new schema; return how the schema is spoken to."""
+    async def set_up(self, db: Any, *, migrates: bool) -> StoredVersion:
+        """Create tables and functions where there are none; return which version there is."""
         found = await self._read(db)
-        if found is None or (migrates and found.written_by < _VERSION):
+        if found is None or (migrates and found.written_by < self.version):
             found = await self._change(db, grants="", to_new_only=not migrates)
-        return _DIALECTS[min(found.written_by, _VERSION)]
+        return found
 
     async def migrate(self, db: Any, *, dry_run: bool, grant_to: str | None) -> Migration:
         """Take the steps to this version, or only tell them; ``grant_to`` is a role."""
@@ -144,18 +160,19 @@ class PostgresSchema:
         if not dry_run:
             await self._change(db, grants=grants if grant_to else "", to_new_only=False)
         version = None if found is None else found.written_by
-        return Migration(version, _VERSION, ddl, grants, is_applied=not dry_run)
+        return Migration(version, self.version, ddl, grants, is_applied=not dry_run)
 
     async def _read(self, db: Any) -> StoredVersion | None:
         """Return what the schema says about itself; None if there is none."""
+        table = f'"{self.name}".{self.version_table}'
         async with transaction(db):
-            if not await db.fetchval("SELECT to_regclass($1)", f'"{self.name}".schema_version'):
+            if not await db.fetchval("SELECT to_regclass($1)", table):
                 return None
-            select = f'SELECT to_jsonb(it) FROM "{self.name}".schema_version AS it'  # noqa: S608
+            select = f"SELECT to_jsonb(it) FROM {table} AS it"  # noqa: S608 - the name was checked
             row = json.loads(await db.fetchval(select))
         found = StoredVersion(row["version"], row.get("readable_since", row["version"]))
         remedy = f'Drop the schema "{self.name}", or name another one with ?schema=.'
-        check_stored_version(self._store, found, _VERSION, _DIALECTS, remedy)
+        check_stored_version(self._store, found, self.version, self.known, remedy)
         return found
 
     async def _change(self, db: Any, *, grants: str, to_new_only: bool) -> StoredVersion:
@@ -166,29 +183,40 @@ class PostgresSchema:
             if found is not None and to_new_only:
                 return found
             await db.execute(self.ddl_from(found) + grants or "SELECT 1")
-        return StoredVersion(_VERSION, _READABLE_SINCE)
+        return StoredVersion(self.version, self.readable_since)
 
     def ddl_from(self, found: StoredVersion | None) -> str:
         """Return the statements that lead to this version, for one transaction."""
-        if found is not None and found.written_by >= _VERSION:
+        if found is not None and found.written_by >= self.version:
             return ""
-        marks = _MARKS % (_VERSION, _READABLE_SINCE)
-        steps = _STEPS[None if found is None else found.written_by]
+        table, versions = self.version_table, f"({self.version}, {self.readable_since})"
+        marks = f"DELETE FROM {table};\nINSERT INTO {table} VALUES {versions};\n"  # noqa: S608 - ours
+        steps = self.steps[None if found is None else found.written_by]
         begin = [f'CREATE SCHEMA IF NOT EXISTS "{self.name}";'] if found is None else []
         path = f'SET LOCAL search_path = "{self.name}";'
-        return "\n".join([*begin, path, *(_read_sql(step) for step in steps), marks])
+        return "\n".join([*begin, path, *(self._read_sql(step) for step in steps), marks])
 
     def grants(self, role: str | None) -> str:
         """Return what a role needs to use the schema, and not to change it."""
         to = f'TO "{role}";' if role and '"' not in role else "TO the_role;"
-        tables = ", ".join(f'"{self.name}".{table}' for table in _COUNTED_IN)
+        tables = ", ".join(f'"{self.name}".{table}' for table in self.tables)
         return (
             f'GRANT USAGE ON SCHEMA "{self.name}" {to}\n'
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} {to}\n"
-            f'GRANT SELECT ON "{self.name}".schema_version {to}\n'
+            f'GRANT SELECT ON "{self.name}".{self.version_table} {to}\n'
             f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "{self.name}" {to}\n'
         )
 
+    def _read_sql(self, name: str) -> str:
+        return (files(self.package) / "sql" / "postgres" / f"{name}.sql").read_text()
 
-def _read_sql(name: str) -> str:
-    return (files("edictum.sessions") / "sql" / "postgres" / f"{name}.sql").read_text()
+
+class SessionSchema(PostgresSchema):
+    """The tables and functions by which sessions are counted."""
+
+    version, readable_since = _VERSION, _READABLE_SINCE
+    known = _DIALECTS.keys()
+    version_table = "schema_version"
+    package = "edictum.sessions"
+    steps = _STEPS
+    tables = ("session", "tally", "amount", "lease", "ended", "moment", "client")

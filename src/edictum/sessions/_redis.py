@@ -9,33 +9,18 @@ cluster each scope takes a step of its own, the widest first.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import RedisCluster
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    ClusterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import NoScriptError
 
-from edictum._logs import LEDGER_NOT_DURABLE, log
 from edictum.core._records import record, replace
 from edictum.core.decide import describe
 from edictum.core.limits import Account, Grant, Reservation, SessionSnapshot, has_mark
@@ -48,77 +33,30 @@ from edictum.sessions._accounts import (
 )
 from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import (
-    Batch,
     Operation,
     OperationKind,
-    Refused,
     Renewal,
     StoredVersion,
-    Unavailable,
     check_stored_version,
 )
-from edictum.sessions._redis_clients import RedisClients, all_clients
+from edictum.sessions._redis_servers import (
+    CHECK_EVERY_S,
+    REMEDY,
+    RedisConnection,
+    RedisServer,
+    get_reply,
+)
 from edictum.sessions._wire import compact_json, operation_as_json, read_answer, snapshot_from_json
 from edictum.sessions.memory import SESSION_TTL_S
 
 SCRIPTS = ("reserve", "settle", "renew", "snapshot", "reset")
 PLAIN_SCRIPTS = ("link", "note", "unlist")  # without what the others share
-# Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
-_LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
-# Replies that mean "not now" or "not here any more": the batch is sent again as well.
-NOT_NOW = (
-    AskError,
-    ClusterDownError,
-    MovedError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TryAgainError,
-)
-# The same, for replies that redis-py has no class for, or keeps the first word of.
-NOT_NOW_WORDS = (
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-    "UNKILLABLE",
-)
 LETTERS = ("a", "x", "s", "f", "c", "h")
-_VERSION = 1
-_READABLE_SINCE = 1  # programs that speak an older version cannot use data of this one
-_STORE = "edictum:store"  # a hash: which version the data has, and since which it can be read
 _INDEX = "edictum:sessions"  # a sorted set: the keys of all sessions, by when they were last used
 _LIST_COUNT = 500
-CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
 _OLD_KEYS, _OLD_KEYS_COUNT, _OLD_KEYS_STEPS = "edictum:{*}:h:*", 10_000, 20
 _SAMPLE, _SAMPLES = 100, 20
 MAX_NOTES = 10_000
-_CLOSE_S = 1.0
-NO_TLS = (
-    "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
-)
-ADVICE = {
-    "mismatch, certificate is not valid": "The URL must name the server as its certificate does.",
-    "CERTIFICATE_VERIFY_FAILED": (
-        "Name the authority that signed the server's certificate: add ?ssl_ca_certs=/path/to/ca.pem"
-        " to the URL."
-    ),
-    "WRONG_VERSION_NUMBER": NO_TLS,
-    "RECORD_LAYER_FAILURE": NO_TLS,
-}
-SIGN_IN = (
-    "Check the user and the password in the URL: redis://user:password@host, or"
-    " redis://:password@host for the default user."
-)
-RIGHTS = (
-    "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
-    " cluster +cluster|slots +command."
-)
 
 
 @record
@@ -131,14 +69,12 @@ class ChildNote:
     due_s: float = 0.0  # when the note is to be renewed, on the monotonic clock
 
 
-class RedisStore:
-    """A server or a cluster.
+class RedisStore(RedisServer):
+    """A server or a cluster with the counters of sessions."""
 
-    ``allow_eviction`` accepts one that may throw counters away when its memory is full, which
-    forgets executions.
-    """
-
-    serves_loops = True
+    kept, at_risk = "sessions", "limits"
+    version, readable_since = 1, 1
+    version_key = "edictum:store"
 
     def __init__(
         self,
@@ -149,11 +85,12 @@ class RedisStore:
         credentials: Credentials | None = None,
         check_every_s: float = CHECK_EVERY_S,
     ) -> None:
-        self.clients = RedisClients(url, credentials)
-        self.name = self.clients.name
-        self.check_every_s = check_every_s
-        self._allow_eviction = allow_eviction
-        self._warned = False
+        super().__init__(
+            url,
+            allow_eviction=allow_eviction,
+            credentials=credentials,
+            check_every_s=check_every_s,
+        )
         self.ttl_ms = 0 if ttl_s is None else max(1, round(ttl_s * 1_000))
         self.scripts = {name: _script(name) for name in (*SCRIPTS, *PLAIN_SCRIPTS)}
         self.digests = {
@@ -162,27 +99,8 @@ class RedisStore:
         }
         self.notes: dict[str, ChildNote] = {}  # of sessions with parents
 
-    def connect(self) -> RedisConnection:
-        return RedisConnection(self)
-
-    def check(self, info: Mapping[str, Any]) -> None:
-        """Refuse a server that says about itself that it evicts keys."""
-        policy = info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction" and not self._allow_eviction:
-            raise Refused(
-                f"{self.name} evicts keys when its memory is full (maxmemory-policy {policy}):"
-                " limits would be forgotten. Set it to noeviction, or add ?allow_eviction=1 to the"
-                " URL."
-            )
-        if not self._warned and not info.get("aof_enabled", 0):
-            self._warned = True
-            log(
-                LEDGER_NOT_DURABLE,
-                "%s has no append-only file: when it restarts, sessions start again from what it"
-                " saved last.",
-                self.name,
-                store=self.name,
-            )
+    def connect(self) -> RedisSessions:
+        return RedisSessions(self)
 
     def remember(self, child: str, note: ChildNote) -> None:
         if len(self.notes) >= MAX_NOTES:  # what is forgotten is asked for again
@@ -217,63 +135,18 @@ class RedisStore:
         return ChildNote(root, above, keeps_ms, due_s)
 
 
-class RedisConnection:
-    """A client for one event loop. The scripts recognise repetitions by its ``_id``."""
+class RedisSessions(RedisConnection):
+    """A client that counts. The scripts recognise repetitions by its ``_id``."""
 
     def __init__(self, store: RedisStore) -> None:
+        super().__init__(store)
         self._store = store
         self._id = uuid.uuid4().hex[:16]
-        self._client: Any = None
-        self._checked_at: float | None = None
 
-    async def execute(self, batch: Batch) -> list[Any]:
-        try:
-            checked_at, now = self._checked_at, time.monotonic()
-            if checked_at is None or now - checked_at > self._store.check_every_s:
-                await self._check()
-            return await self._answer_all(batch.ops)
-        except BaseException as exc:
-            await self.close()  # unread replies must not be taken for others
-            if isinstance(exc, _LOST):
-                raise unavailable(exc) from exc
-            raise
-
-    async def _check(self) -> None:
-        """Connect, and look whether the server, or every node of the cluster, may be used.
-
-        It is looked at again from time to time: settings change while a server runs.
-        """
-        clients = self._store.clients
-        if self._client is None:
-            self._client = clients.make()
-        if not isinstance(self._client, RedisCluster):
-            info = await self._client.execute_command("INFO")
-            if info.get("cluster_enabled"):
-                await self.close()
-                self._client = clients.make_for_cluster()
-            else:
-                self._store.check(info)
-        if isinstance(self._client, RedisCluster):
-            await self._client.initialize()
-            for node in self._nodes():
-                self._store.check(await node.execute_command("INFO"))
-        await self._check_version()
-        await self._clean_index()
-        self._checked_at = time.monotonic()
-
-    async def _check_version(self) -> None:
-        """Mark an empty database as this version's; refuse one that another version has written."""
-        mark = await self._client.execute_command("HGETALL", _STORE)
-        remedy = "Delete its keys, edictum:*, or name another database."
-        name = self._store.name
-        if mark:
-            found = StoredVersion(int(mark["written_by"]), int(mark["readable_since"]))
-            check_stored_version(name, found, _VERSION, (), remedy)
-            return
+    async def _check_unmarked(self) -> None:
         if not await self._client.execute_command("EXISTS", _INDEX) and await self._has_old_keys():
-            check_stored_version(name, StoredVersion(0, 0), _VERSION, (), remedy)
-        fields = ("written_by", _VERSION, "readable_since", _READABLE_SINCE)
-        await self._client.execute_command("HSET", _STORE, *fields)
+            version, none = self._store.version, StoredVersion(0, 0)
+            check_stored_version(self._store.name, none, version, (), REMEDY)
 
     async def _has_old_keys(self) -> bool:
         """Whether a version that left no mark has written here; large databases are sampled."""
@@ -288,21 +161,6 @@ class RedisConnection:
                 if int(cursor) == 0:
                     break
         return False
-
-    async def close(self) -> None:
-        self._checked_at = None
-        if self._client is not None:  # a cluster's client remembers the nodes, and may go on
-            for client in all_clients(self._client):
-                with contextlib.suppress(RedisError, OSError, TimeoutError):
-                    async with asyncio.timeout(_CLOSE_S):
-                        await client.aclose()
-
-    def abandon(self) -> None:
-        """Nothing is to do: the pool keeps the client, and does not use it."""
-
-    def _nodes(self) -> Iterable[Any]:
-        client = self._client
-        return client.get_primaries() if isinstance(client, RedisCluster) else (client,)
 
     # --- Operations -------------------------------------------------------------------------------
 
@@ -401,7 +259,7 @@ class RedisConnection:
             commands.append(("EVAL", self._store.scripts["note"], 1, _INDEX, *dict.fromkeys(used)))
         replies = await self._pipeline(commands)
         if used:
-            _good(replies.pop())
+            get_reply(replies.pop())
         again: list[int] = []
         for index, reply in zip(sent, replies, strict=True):
             op = ops[index]
@@ -416,19 +274,6 @@ class RedisConnection:
                 if isinstance(reply, str):
                     more += [(index, part) for part in self._follow(op, reply)]
         return again
-
-    async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Run commands in one round trip per node; a command's error stands in its place."""
-        if not commands:
-            return []
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        for reply in replies:
-            if isinstance(reply, Exception) and _is_lost(reply):
-                raise reply
-        return replies
 
     def _read(self, op: Operation, reply: Any) -> Any:
         if isinstance(reply, Exception):
@@ -453,7 +298,7 @@ class RedisConnection:
         wrong: dict[str, str] = {}
         replies = await self._pipeline(list(notes.values()))
         for (child, note), reply in zip(notes, replies, strict=True):
-            if _good(reply) == "ok":
+            if get_reply(reply) == "ok":
                 if note.keeps_ms:
                     store.remember(child, note)
             else:
@@ -515,7 +360,7 @@ class RedisConnection:
             replies = await self._pipeline([("HGETALL", key) for key in listed])
             gone: dict[str, float] = {}
             for (key, place), fields in zip(listed.items(), replies, strict=True):
-                if not _good(fields) or "root" in fields:
+                if not get_reply(fields) or "root" in fields:
                     gone[key] = place
                     continue
                 session_id = key.split("}:h:", 1)[1]
@@ -542,7 +387,7 @@ class RedisConnection:
             script = self._store.scripts["unlist"]
             await self._client.execute_command("EVAL", script, 1, _INDEX, *pairs)
 
-    async def _clean_index(self) -> None:
+    async def _sweep(self) -> None:
         """Take sessions out of the index that have expired, until few such are left.
 
         A sample is looked at, as Redis itself does with keys that expire.
@@ -550,9 +395,8 @@ class RedisConnection:
         for _ in range(_SAMPLES):
             listed = await self._read_index("ZRANDMEMBER", _INDEX, _SAMPLE)
             replies = await self._pipeline([("EXISTS", key) for key in listed])
-            gone = {
-                key: listed[key] for key, it in zip(listed, replies, strict=True) if not _good(it)
-            }
+            found = zip(listed.items(), replies, strict=True)
+            gone = dict(pair for pair, reply in found if not get_reply(reply))
             await self._unlist(gone)
             if len(gone) <= _SAMPLE // 4:
                 return
@@ -589,32 +433,6 @@ def _lifetime_of(step: Any, ttl_ms: int) -> float:
     limits = [limit for it in accounts for limit in getattr(it, "limits", ())]
     windows_s = [limit.window_s or 0 for limit in limits]
     return max(ttl_ms, math.ceil(1_000 * max((lease_s or 0, *windows_s))))
-
-
-def unavailable(exc: Exception) -> Unavailable:
-    """Return why the server could not be asked and, where that is known, what to do."""
-    if isinstance(exc, Unavailable):
-        return exc
-    text = describe(exc)
-    if isinstance(exc, AuthenticationError):
-        return Unavailable(f"{text} {SIGN_IN}")
-    if isinstance(exc, NoPermissionError):
-        return Unavailable(f"{text} {RIGHTS}")
-    return Unavailable(
-        next((f"{text} {advice}" for sign, advice in ADVICE.items() if sign in text), text)
-    )
-
-
-def _is_lost(reply: Exception) -> bool:
-    """Return whether a command's error says nothing about the command itself."""
-    is_refusal = isinstance(reply, ResponseError) and not isinstance(reply, NOT_NOW)
-    return not is_refusal or str(reply).startswith(NOT_NOW_WORDS)
-
-
-def _good(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
 
 
 def _session_of(op: Operation) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from edictum.core.limits import Counters, Grant, Reservation, SessionSnapshot, Settlement
 from edictum.sessions._batching import (
@@ -24,6 +25,15 @@ from edictum.sessions._batching import (
 DEFAULT_LEASE_S = 60.0
 
 
+@runtime_checkable
+class JoinableStore(Protocol):
+    """A store that can commit events in its own transactions. ``joined`` is the store of these."""
+
+    joined: Any
+
+    def is_same_database(self, other: Any, /) -> bool: ...
+
+
 class RemoteLedger:
     """A Ledger on a store outside this process."""
 
@@ -36,21 +46,34 @@ class RemoteLedger:
         max_batch: int = MAX_BATCH,
     ) -> None:
         self.name = store.name
+        self.store = store
         self.wait_s = wait_s
         self.default_lease_s = lease_s
         self._pool = SenderPool(store, wait_s, max_batch)
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
-    def reserve(self, reservation: Reservation) -> Awaitable[Grant]:
-        return Operation(self._pool, "reserve", reservation)
+    def reserve(self, reservation: Reservation, events: Sequence[Any] = ()) -> Awaitable[Grant]:
+        """Reserve. ``events`` are rows of an audit in the same database: see ``join_audit``."""
+        return Operation(self._pool, "reserve", reservation, events)
 
-    def settle(self, settlement: Settlement) -> Awaitable[Counters]:
+    def settle(self, settlement: Settlement, events: Sequence[Any] = ()) -> Awaitable[Counters]:
         """Send a settlement when called, not when awaited: a call must count even when its
         caller's event loop is going away.
         """
-        op = Operation(self._pool, "settle", settlement)
+        op = Operation(self._pool, "settle", settlement, events)
         self._pool.send(op)
         return op
+
+    def join_audit(self, store: Any) -> bool:
+        """Commit events with the steps that they tell of, if their store is the same database and
+        no other one is joined; return whether that is so.
+        """
+        own = self.store
+        if not (isinstance(own, JoinableStore) and own.is_same_database(store)):
+            return False
+        if own.joined is None:
+            own.joined = store
+        return own.joined is store
 
     def renew(self, session_id: str, call_id: str, lease_s: float) -> Awaitable[bool]:
         return Operation(self._pool, "renew", Renewal(session_id, call_id, lease_s))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edictum.core.decide import describe
 from edictum.core.limits import (
@@ -76,6 +76,38 @@ Moments = dict[tuple[str, str], list[tuple[float, int]]]
 _inherited: list[sqlite3.Connection] = []
 
 
+class EventTable(Protocol):
+    """The events of an audit, as a connection that counts writes them."""
+
+    def open(self, db: sqlite3.Connection) -> None:
+        """Create its tables where they are missing, within a transaction."""
+        ...
+
+    def write_with(
+        self, db: sqlite3.Connection, ops: Sequence[Operation], answers: Sequence[Any]
+    ) -> None:
+        """Write the events of operations that were answered so, within a transaction."""
+        ...
+
+    def note_committed(self) -> None:
+        """Go on behind what was written in a transaction."""
+        ...
+
+    def forget(self) -> None:
+        """Forget what was written in a transaction that failed."""
+        ...
+
+    def close(self) -> None:
+        """Say that nothing more is written for now."""
+        ...
+
+
+class JoinedFile(Protocol):
+    """The store of an audit in the same file."""
+
+    def make_table(self) -> EventTable: ...
+
+
 class SqliteStore:
     """A file. ``clock`` gives seconds since the epoch, for all processes that share the file."""
 
@@ -92,6 +124,7 @@ class SqliteStore:
         self.name = f"sqlite:///{self.path}"
         self.ttl_s = ttl_s
         self.clock = clock
+        self.joined: JoinedFile | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what was opened first
 
     def note_file(self) -> None:
@@ -110,6 +143,12 @@ class SqliteStore:
                 f"the file {self.path} was deleted or replaced while it was in use. Stop all"
                 " processes that use it, put the database in place, and start them again"
             )
+
+    def is_same_database(self, other: Any) -> bool:
+        """Return whether another store is the same file."""
+        return isinstance(other, SqliteStore) and os.path.realpath(other.path) == os.path.realpath(
+            self.path
+        )
 
     def connect(self) -> SqliteFile:
         return SqliteConnection(self)
@@ -148,8 +187,14 @@ class SqliteFile:
         """Prepare a file that was opened; refuse one that is not this version's."""
         raise NotImplementedError
 
+    def _note_committed(self) -> None:
+        """Go on behind what was written in a transaction."""
+
     def _forget(self) -> None:
         """Forget what was read or changed in a transaction that failed."""
+
+    def _end(self) -> None:
+        """Say that nothing more is written for now."""
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -164,6 +209,7 @@ class SqliteFile:
             try:
                 yield db
                 db.execute("COMMIT")
+                self._note_committed()
             except BaseException:
                 self._forget()
                 if db.in_transaction:
@@ -178,13 +224,18 @@ class SqliteFile:
         It is made for its owner alone; the files that SQLite makes beside it are so as well.
         """
         os.close(os.open(self._store.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = self._db = sqlite3.connect(
+        db = sqlite3.connect(
             self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        self._set_up(db)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            self._set_up(db)
+        except BaseException:  # the next batch must not use what is refused
+            db.close()
+            raise
         self._store.note_file()
+        self._db = db
         return db
 
     def _disconnect(self) -> None:
@@ -198,6 +249,7 @@ class SqliteFile:
     async def close(self) -> None:
         with self._lock:
             self._disconnect()
+            self._end()
 
     def abandon(self) -> None:
         if self._db is not None:
@@ -212,19 +264,50 @@ class SqliteConnection(SqliteFile):
     def __init__(self, store: SqliteStore) -> None:
         super().__init__(store)
         self._swept = 0.0
+        self._table: EventTable | None = None
+        self._is_table_open = False
 
     def _set_up(self, db: sqlite3.Connection) -> None:
         set_up(db, self._store.name)
         self._sessions = CachedSessions(db, self._store.ttl_s)
+        self._is_table_open = False
 
     def _run(self, db: sqlite3.Connection, ops: Sequence[Operation], now: float) -> list[Any]:
         if now - self._swept > SWEEP_EVERY_S:
             self._swept = now
             sweep(db, now, self._store.ttl_s)
-        return self._sessions.run(ops, now)
+        answers = self._sessions.run(ops, now)
+        if self._store.joined is not None:
+            self._write_events(db, self._store.joined, ops, answers)
+        return answers
+
+    def _write_events(
+        self,
+        db: sqlite3.Connection,
+        joined: JoinedFile,
+        ops: Sequence[Operation],
+        answers: Sequence[Any],
+    ) -> None:
+        if self._table is None:
+            self._table = joined.make_table()
+        if not self._is_table_open:
+            self._table.open(db)
+            self._is_table_open = True
+        self._table.write_with(db, ops, answers)
+
+    def _note_committed(self) -> None:
+        if self._table is not None:
+            self._table.note_committed()
 
     def _forget(self) -> None:
         self._sessions.clear()
+        if self._table is not None:
+            self._table.forget()
+            self._is_table_open = False
+
+    def _end(self) -> None:
+        if self._table is not None:
+            self._table.close()
 
 
 def _identify(path: str) -> tuple[int, int] | None:

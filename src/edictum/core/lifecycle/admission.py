@@ -19,7 +19,7 @@ from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
 from edictum.core.effects import Effect, Ran, RunTool, Withdraw
-from edictum.core.events import CALL_ALLOWED, Entry
+from edictum.core.events import CALL_ALLOWED, Entry, denied
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
 from edictum.core.limits import (
@@ -63,6 +63,7 @@ class Admission:
     approvals: tuple[Any, ...] = ()  # requests that were granted, to be used by this call
     approved: tuple[Any, ...] = ()  # contracts and limits to which a person has said yes already
     notes: tuple[str, ...] = ()  # for the outcome
+    opening: Entry | None = None  # the event of the decision, which went with the reservation
 
     @property
     def call(self) -> ToolCall:
@@ -70,7 +71,9 @@ class Admission:
 
     def deny(self, decision: Decision, denial_reason: str | None = None) -> Admission:
         """Return this admission with a denial that is not recorded yet."""
-        return replace(self, decision=decision, denial_reason=denial_reason, recorded=False)
+        return replace(
+            self, decision=decision, denial_reason=denial_reason, recorded=False, opening=None
+        )
 
     def deny_unrecorded(self, problem: Failed) -> Admission:
         """Return this admission denied because its events cannot be written."""
@@ -127,7 +130,7 @@ def admit(
         admission = yield from count_refused(run, plan, config, decision)
     else:  # no slot is held while a person decides
         holds = decision.effect == "allow"
-        admission = yield from _reserve(run, plan, config, decision, hold=holds)
+        admission = yield from _reserve(run, plan, config, decision, hold=holds, records=holds)
         if admission.decision.effect == "approve":
             asking = AskContext(plan, config, turn, stated)
             admission = yield from _ask_then_reserve(admission, decision, asking)
@@ -251,6 +254,7 @@ def reservation_for(
     *,
     count_attempt: bool = True,
     hold: bool = True,
+    opening: Entry | None = None,
 ) -> Reservation:
     call, charges = run.call, run.charges
     selection = selection or select_limits(plan, call, charges.parents)
@@ -270,6 +274,7 @@ def reservation_for(
         charges.amounts,
         selection.accounts,
         bool(plan.session),
+        () if opening is None else (opening,),
     )
 
 
@@ -286,14 +291,41 @@ def count_refused(
 
     What only observes still reports what it would have done.
     """
-    grant = read_grant(run, (yield reservation_for(run, plan, config, hold=False)))
+    opening = None
+    if _is_final(decision, plan):
+        opening = denied(config.context, run.call, decision, NO_COUNTERS)
+    reservation = reservation_for(run, plan, config, hold=False, opening=opening)
+    grant = read_grant(run, (yield reservation))
     if not isinstance(grant, Grant):
         return Admission(run, decision)
     if grant.breaches:
         observed = [_objection(breach) for breach in grant.breaches if not breach.limit.enforce]
         decision = replace(decision, waived=(*decision.waived, *observed))
-    admission = make_admission(run, decision, grant.counters, per_tool=grant.per_tool)
+    admission = make_admission(
+        run,
+        decision,
+        grant.counters,
+        per_tool=grant.per_tool,
+        opening=count_opening(opening, grant),
+    )
     return (yield from _ask_session(admission, plan, config)) if plan.session else admission
+
+
+def _is_final(decision: Decision, plan: Plan) -> bool:
+    """Return whether a reservation that is granted leaves the decision as it is, and nothing else
+    is to be recorded or asked before it.
+    """
+    return not plan.session and not decision.waived
+
+
+def count_opening(opening: Entry | None, grant: Grant) -> Entry | None:
+    """Return the event of a reservation with the counters that it was answered with; None if the
+    answer changes what is to be recorded.
+    """
+    if opening is None or not grant.granted or grant.breaches:
+        return None
+    opening.count(grant.counters)
+    return opening
 
 
 def _reserve(
@@ -305,16 +337,21 @@ def _reserve(
     count_attempt: bool = True,
     hold: bool = True,
     waived: tuple[Limit, ...] = (),
+    records: bool = False,
 ) -> Admitting:
     """Take the call's slots, all or none, then ask the session contracts with the slots held.
 
     No other call can slip between the two. A person has waived the limits in ``waived``.
+    ``records``: no event has told yet that the call is allowed.
     """
     selection = select_limits(plan, run.call, run.charges.parents)
     if waived:
         selection = selection.waive(waived)
+    opening = None
+    if records and _is_final(decision, plan) and not (selection.enforced or selection.observed):
+        opening = Entry(config.context, CALL_ALLOWED, run.call, decision)
     reservation = reservation_for(
-        run, plan, config, selection, count_attempt=count_attempt, hold=hold
+        run, plan, config, selection, count_attempt=count_attempt, hold=hold, opening=opening
     )
     grant = read_grant(run, (yield reservation))
     if waived and isinstance(grant, Grant):
@@ -367,6 +404,7 @@ def admission_of(
         holds=grant.granted and reservation.hold,
         per_tool=grant.per_tool,
         reservation=reservation,
+        opening=count_opening(next(iter(reservation.events), None), grant),
     )
 
 
@@ -551,5 +589,8 @@ def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
             return admission.deny_unrecorded(problem)
     if not allowed or admission.recorded:
         return admission
-    problem = yield Entry(config.context, CALL_ALLOWED, call, decision, admission.counters)
+    opening = admission.opening
+    problem = yield opening or Entry(
+        config.context, CALL_ALLOWED, call, decision, admission.counters
+    )
     return admission if problem is None else admission.deny_unrecorded(problem)

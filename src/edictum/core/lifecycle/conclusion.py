@@ -10,7 +10,7 @@ from typing import Any
 
 from edictum._audit_event import AuditAction
 from edictum.core import events
-from edictum.core._records import replace
+from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.charges import Charges
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
@@ -55,9 +55,10 @@ from edictum.success import (
 
 LONG_TEXT = 100_000  # characters
 NOT_REVIEWED = AfterDecision()
-POSTCONDITION_WARNING = AuditAction.POSTCONDITION_WARNING
+_WARNING = AuditAction.POSTCONDITION_WARNING
 CHANGED = "The tool ran with other arguments than those that were checked."
 NOT_SHOWN = "Its result is not shown."
+NOT_COUNTED = "The call could not be counted"
 NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
@@ -82,7 +83,7 @@ def conclude(
     turn: CallInTurn | None = None,
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome."""
-    call, decision, context = admission.run.call, admission.decision, config.context
+    call, context = admission.run.call, config.context
     verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
     if verdict is None:
         verdict = yield from _ask_success_check(config, call.tool_name, ran.value, turn)
@@ -94,26 +95,83 @@ def conclude(
         outcome = succeeded_outcome(call, ran, value, after.findings)
     else:
         outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
-    result = "success" if verdict.success else "failure"
-    counters = yield _settlement(admission, plan, result)
-    if type(counters) is not Counters:
-        outcome = with_note(outcome, context, "The call could not be counted", counters)
-        counters = admission.counters
-    if turn is not None:
-        outcome = yield from _shape(outcome, admission, turn)
-    closing = Closing(*closing_fields(plan, context, ran, verdict, value, after, outcome))
-    if not after.passed:
-        found = replace(closing, outcome=None, verdict=None, error=None)
-        for objection in after.objections():
-            yield Entry(context, POSTCONDITION_WARNING, call, decision, counters, found, objection)
-    action = CALL_EXECUTED if verdict.success else CALL_FAILED
-    problem = yield Entry(context, action, call, decision, counters, closing)
-    if problem is not None:
-        outcome = with_note(outcome, context, NOT_WRITTEN, problem)
+    outcome = yield from _count_and_record(
+        Ended(admission, plan, context, ran, verdict, value, after), outcome, turn
+    )
     notes = admission.notes
     if admission.run.charges.note:
         notes = (*notes, admission.run.charges.note)
     return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
+
+
+@record
+class Ended:
+    """A call that has run, and how it was judged."""
+
+    admission: Admission
+    plan: Plan
+    context: events.Context
+    ran: Ran
+    verdict: SuccessVerdict
+    value: Any
+    after: AfterDecision
+
+    def settle(self, entries: tuple[Entry, ...]) -> Settlement:
+        result = "success" if self.verdict.success else "failure"
+        return _settlement(self.admission, self.plan, result, entries)
+
+    def make_entries(self, outcome: ToolOutcome) -> tuple[Entry, ...]:
+        """Return the warnings of postconditions, and the event that closes the call."""
+        admission, context = self.admission, self.context
+        call, decision, counters = admission.call, admission.decision, admission.counters
+        judged = (self.ran, self.verdict, self.value, self.after, outcome)
+        closing = Closing(*closing_fields(self.plan, context, *judged))
+        action = CALL_EXECUTED if self.verdict.success else CALL_FAILED
+        end = Entry(context, action, call, decision, counters, closing)
+        if self.after.passed:
+            return (end,)
+        found, warning = replace(closing, outcome=None, verdict=None, error=None), _WARNING
+        warnings = [
+            Entry(context, warning, call, decision, counters, found, objection)
+            for objection in self.after.objections()
+        ]
+        return (*warnings, end)
+
+
+def _count_and_record(ended: Ended, outcome: ToolOutcome, turn: CallInTurn | None) -> Flow:
+    """Settle the reservation, record how the call ended, and return its outcome.
+
+    The events go with the settlement, unless an output is to be stored first.
+    """
+    oversized: Oversized | None = None
+    entries: tuple[Entry, ...] = ()
+    shaped = outcome if turn is None else turn.shape(outcome)
+    if isinstance(shaped, Oversized):
+        oversized = shaped
+    else:
+        outcome = shaped
+        entries = ended.make_entries(outcome)
+    counters = yield ended.settle(entries)
+    if type(counters) is not Counters:
+        outcome = with_note(outcome, ended.context, NOT_COUNTED, counters)
+    if oversized is not None:
+        outcome = yield from _store(outcome, oversized, ended.admission, turn)
+    if oversized is not None or type(counters) is not Counters:
+        entries = _follow(ended.make_entries(outcome), entries)
+    problem = None
+    for entry in entries:
+        entry.take_answer(counters)
+        problem = yield entry
+    return outcome if problem is None else with_note(outcome, ended.context, NOT_WRITTEN, problem)
+
+
+def _follow(entries: tuple[Entry, ...], before: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return events in place of those that went with a settlement which was not answered: it is
+    not known whether these are written.
+    """
+    for entry, sent in zip(entries, before, strict=False):
+        entry.is_sent = sent.is_sent
+    return entries
 
 
 def judge_real_args(
@@ -143,14 +201,17 @@ def judge_real_args(
     return admission, Ran(None, ArgumentsChanged(f"{CHANGED} {NOT_SHOWN}"), ran.elapsed_s)
 
 
-def _settlement(admission: Admission, plan: Plan, result: Any) -> Settlement:
+def _settlement(
+    admission: Admission, plan: Plan, result: Any, entries: tuple[Entry, ...] = ()
+) -> Settlement:
     run, asked = admission.run, admission.reservation
     used = NO_AMOUNTS if result == "release" else run.charges.amounts
     if asked is None:  # the ledger knows in which accounts the call is held
         own = (run.call.run_id, run.key, plan.tools, plan.limits)
-        return make_settlement(*own, result, used, parent_accounts(plan, run.charges.parents))
+        accounts = parent_accounts(plan, run.charges.parents)
+        return make_settlement(*own, result, used, accounts, entries)
     own = (asked.session_id, asked.call_id, asked.tools, asked.limits)
-    return make_settlement(*own, result, used, asked.accounts)
+    return make_settlement(*own, result, used, asked.accounts, entries)
 
 
 def _review(
@@ -217,16 +278,16 @@ def _ask_success_check(
         return SuccessVerdict(False, "success_check", problem, policy_error=True)
 
 
-def _shape(outcome: ToolOutcome, admission: Admission, turn: CallInTurn) -> Flow:
-    """Return the outcome as the turn shows it, with an output that is too large stored."""
-    shaped = turn.shape(outcome)
-    if type(shaped) is not Oversized:
-        return shaped  # type: ignore[return-value]  # not Oversized: an outcome
+def _store(
+    outcome: ToolOutcome, oversized: Oversized, admission: Admission, turn: CallInTurn | None
+) -> Flow:
+    """Return the outcome as the turn shows it, with its output stored."""
+    assert turn is not None  # what is too large is said by a turn
     reference: Any = Failed(LookupError("no artifact store"))
-    if shaped.store is not None:
-        call = admission.call
-        reference = yield StoreArtifact(shaped.store, call.run_id, call.tool_name, shaped.content)
-    return turn.stored(outcome, shaped, reference)
+    if oversized.store is not None:
+        call, content = admission.call, oversized.content
+        reference = yield StoreArtifact(oversized.store, call.run_id, call.tool_name, content)
+    return turn.stored(outcome, oversized, reference)
 
 
 # --- The tool does not run -----------------------------------------------------------------------
@@ -238,12 +299,14 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
         yield from end_approvals(admission, started=False)
     if admission.outcome is not None:
         return admission.outcome
-    if admission.holds:
-        yield _settlement(admission, plan, "release")
     call, decision, context = admission.call, admission.decision, config.context
+    entry = admission.opening or events.denied(context, call, decision, admission.counters)
+    if admission.holds:
+        told = () if admission.recorded else (entry,)
+        entry.take_answer((yield _settlement(admission, plan, "release", told)))
     notes = admission.notes
     if not admission.recorded:
-        problem = yield events.denied(context, call, decision, admission.counters)
+        problem = yield entry
         if problem is not None:
             why = f"The denial could not be written to the audit: {describe(problem.error)}"
             notes = (*notes, context.redaction.redact_text(why))
@@ -321,16 +384,18 @@ def abort(
     settlement changes nothing.
     """
     started = type(ran) is Ran
-    yield _settlement(admission, plan, "failure" if started else "release")
     context, call, counters = config.context, admission.call, admission.counters
     reason = f"The gate was interrupted: {type(error).__name__}: {describe(error)}"
     decision = admission.decision.fail("gate", reason)
-    if not started:
-        yield events.denied(context, call, decision, counters)
-        return
-    closing = Closing(
-        "failed",
-        SuccessVerdict(False, "gate", reason, policy_error=True),
-        error=context.redaction.redact_text(reason),
-    )
-    yield Entry(context, CALL_FAILED, call, decision, counters, closing)
+    if started:
+        closing = Closing(
+            "failed",
+            SuccessVerdict(False, "gate", reason, policy_error=True),
+            error=context.redaction.redact_text(reason),
+        )
+        entry = Entry(context, CALL_FAILED, call, decision, counters, closing)
+    else:
+        entry = events.denied(context, call, decision, counters)
+    result = "failure" if started else "release"
+    entry.take_answer((yield _settlement(admission, plan, result, (entry,))))
+    yield entry

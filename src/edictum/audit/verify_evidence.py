@@ -1,0 +1,189 @@
+"""Verify a file that ``edictum audit evidence`` has written.
+
+    python verify_evidence.py evidence.json --public-key audit.key.pub
+
+This is a program of its own: copy it to any machine. It needs Python 3.11 or newer and the package
+cryptography, and nothing of edictum. It ends with 0 if everything is proven, with 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MARK = '{"_chain":{"hash":"'
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print what is wrong with a file of evidence, or what it proves; return the exit code."""
+    parser = argparse.ArgumentParser(description="Verify a file of evidence.")
+    parser.add_argument("file", help="the file of evidence")
+    parser.add_argument("--public-key", help="a key that you have not from the file itself")
+    options = parser.parse_args(argv)
+    text = Path(options.file).read_text(encoding="utf-8")
+    key = Path(options.public_key).read_text() if options.public_key else None
+    try:
+        problems = list(find_problems(text, key))
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        problems = [f"the file is not evidence, or was changed: {type(exc).__name__}: {exc}"]
+    for problem in problems:
+        print(f"WRONG: {problem}")
+    if not problems:
+        _tell(json.loads(text), is_key_given=key is not None)
+    return 1 if problems else 0
+
+
+def _tell(data: dict[str, Any], *, is_key_given: bool) -> None:
+    count = len(data["selected"])
+    print(f"OK: {count} events are proven by {len(data['heads'])} signed heads.")
+    print(f"    {len(data['policies'])} policies, {len(data['approvals'])} approvals.")
+    if not is_key_given:
+        print("    The key is the one in the file: compare it with one that you trust.")
+
+
+def find_problems(text: str, key: str | None) -> Iterator[str]:
+    """Yield everything that a file of evidence does not prove."""
+    data = json.loads(text)
+    if _to_canonical(data) != text:
+        yield "the file is not canonical JSON (RFC 8785)"
+    if data["evidence_version"] != 1:
+        yield f"version {data['evidence_version']} of evidence is not known to this program"
+        return
+    listed: dict[tuple[str, int], str] = {}
+    yield from _check_heads(data["heads"], key or data["public_key"], listed)
+    yield from _check_records(data["records"], listed)
+    records = {json.loads(line)["_chain"]["hash"]: json.loads(line) for line in data["records"]}
+    yield from _check_selected(data["selected"], records)
+    yield from _check_policies(data["policies"])
+    yield from _check_approvals(data["approvals"], records)
+
+
+def _check_heads(lines: list[str], key: str | None, listed: dict[Any, str]) -> Iterator[str]:
+    """Check signatures, and gather what the heads list."""
+    if key is None:
+        yield "there is no public key; pass --public-key"
+        return
+    for line in lines:
+        head = json.loads(line)
+        if not _is_signed(head, key):
+            yield f"head {head['number']} is not signed with the key"
+            continue
+        for writer in head["writers"]:
+            listed[writer["writer"], writer["sequence"]] = writer["hash"]
+
+
+def _is_signed(head: dict[str, Any], key: str) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    public = load_pem_public_key(key.encode())
+    if not isinstance(public, Ed25519PublicKey):
+        raise TypeError("the public key is not of Ed25519")
+    signed = {name: value for name, value in head.items() if name != "signature"}
+    try:
+        public.verify(base64.b64decode(head["signature"]), _to_canonical(signed).encode())
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _check_records(lines: list[str], listed: dict[tuple[str, int], str]) -> Iterator[str]:
+    """Check each record, that each follows the one before it, and that a head lists the last."""
+    ends: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        chain = json.loads(line)["_chain"]
+        name = f"record {chain['sequence']} of {chain['writer']}"
+        if not _is_intact(line, chain):
+            yield f"{name} was changed"
+        before = ends.get(chain["writer"])
+        is_next = before is not None and chain["sequence"] == before["sequence"] + 1
+        if before is not None and is_next and chain["previous"] != before["hash"]:
+            yield f"{name} does not follow the record before it"
+        if before is not None and not is_next:
+            yield from _check_listed(before, listed)
+        ends[chain["writer"]] = chain
+    for chain in ends.values():
+        yield from _check_listed(chain, listed)
+
+
+def _check_listed(chain: dict[str, Any], listed: dict[tuple[str, int], str]) -> Iterator[str]:
+    if listed.get((chain["writer"], chain["sequence"])) != chain["hash"]:
+        name = f"record {chain['sequence']} of {chain['writer']}"
+        yield f"{name}, and those before it, are listed by no signed head"
+
+
+def _is_intact(line: str, chain: dict[str, Any]) -> bool:
+    """Return whether the hash of a record is that of its text without the hash."""
+    if not line.startswith(f'{MARK}{chain["hash"]}",') or _to_canonical(json.loads(line)) != line:
+        return False
+    rest = line[len(MARK) + len(chain["hash"]) + 2 :]
+    digest = hashlib.sha256(f'{{"_chain":{{{rest}'.encode()).hexdigest()
+    return bool(digest == chain["hash"])
+
+
+def _check_selected(selected: list[str], records: dict[str, Any]) -> Iterator[str]:
+    for digest in selected:
+        if digest not in records:
+            yield f"the event {digest} is not in the file"
+
+
+def _check_policies(policies: list[dict[str, Any]]) -> Iterator[str]:
+    for policy in policies:
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in policy["texts"]]
+        joined = hashlib.sha256(":".join(hashes).encode()).hexdigest()
+        if policy["version"] != (hashes[0] if len(hashes) == 1 else joined):
+            yield f"the text of the policy {policy['version']} is another one"
+
+
+def _check_approvals(approvals: list[dict[str, Any]], records: dict[str, Any]) -> Iterator[str]:
+    """Check that what people were shown, and who answered, is what the records say."""
+    for approval in approvals:
+        told = [part for part in (approval.get("shown"), *approval["answers"]) if part]
+        for part in told:
+            record = records.get(part["record"], {})
+            is_same = all(record.get(name) == part[name] for name in part if name != "record")
+            if not is_same or record.get("approval_id") != approval["approval_id"]:
+                yield f"the approval {approval['approval_id']} is not what the records say"
+
+
+# --- Canonical JSON (RFC 8785) --------------------------------------------------------------------
+
+
+def _to_canonical(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be"))
+        members = (f"{_to_canonical(key)}:{_to_canonical(item)}" for key, item in pairs)
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_to_canonical, value))}]"
+    if isinstance(value, float) or (type(value) is int and abs(value) >= 2**53):
+        return _to_number(float(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _to_number(value: float) -> str:
+    """Return a number as ECMAScript writes it, from the shortest digits that mean it."""
+    if value == 0:
+        return "0"
+    texts = (f"{abs(value):.{precision}e}" for precision in range(17))
+    digits, _, exponent = next(text for text in texts if float(text) == abs(value)).partition("e")
+    sign, digits, point = "-" if value < 0 else "", digits.replace(".", ""), int(exponent) + 1
+    if len(digits) <= point <= 21:
+        return sign + digits.ljust(point, "0")
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{point - 1:+d}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+"""A chained audit in SQLite, and logs that are compared with their ledger."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum import Edictum, EdictumConfigError, FileAuditSink
+from edictum.audit import Chain, SqliteAuditSink, generate_key, open_audit, query, verify
+from edictum.cli.main import main
+from edictum.execution.portal import PORTAL
+from edictum.sessions import open as open_ledger
+from support.effort import effort
+from support.processes import ROOT
+from support.waiting import wait_until
+
+
+def make_calls(path: Path, *, joined: bool, calls: int = 5, **chain: Any) -> str:
+    """Make calls in two sessions, with a chained audit; return the URL of the ledger."""
+    ledger = f"sqlite:///{path if joined else path.with_name('sessions.db')}"
+    guard = Edictum(backend=ledger, audit_sink=SqliteAuditSink(path, chain=Chain(**chain)))
+    for number in range(calls):
+        guard.dispatch_sync("t", {}, lambda: 1, session_id=f"s-{number % 2}")
+    PORTAL.run(guard.close())
+    return ledger
+
+
+def change(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as db:
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+
+
+# --- The chain ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_log_that_nothing_was_done_to_verifies(tmp_path: Path, joined: bool) -> None:
+    """Both by the URL and by the sink, with signed heads, and with its ledger."""
+    path, public = tmp_path / "audit.db", generate_key(tmp_path / "key")
+    ledger = make_calls(path, joined=joined, key=tmp_path / "key", head_events=3)
+    for source in (f"sqlite:///{path}", SqliteAuditSink(path)):
+        found = verify(source, public_key=public, ledger=ledger)
+        assert found.ok, found.problems
+        assert (found.records, found.unlisted) == (10, 0)
+        assert found.heads >= 3
+
+
+def test_what_is_read_is_the_event_and_its_place_in_the_chain(tmp_path: Path) -> None:
+    make_calls(tmp_path / "audit.db", joined=True, calls=1)
+    first, second = query(f"sqlite:///{tmp_path}/audit.db")
+    assert (first["action"], second["action"]) == ("call_allowed", "call_executed")
+    assert second["_chain"]["previous"] == first["_chain"]["hash"]
+    assert second["session_execution_count"] == 1
+
+
+CHANGES = {
+    "changed": "UPDATE event SET body = replace(body, 'call_executed', 'call_denied') WHERE id = 4",
+    "removed": "DELETE FROM event WHERE id = 5",
+    "reordered": "UPDATE event SET id = 100 WHERE id = 5",
+    "inserted": "INSERT INTO event SELECT 50, at, session, tool, action, outcome, body FROM event"
+    " WHERE id = 3",
+    "truncated": "DELETE FROM event WHERE id >= 8",
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_was_done_to_a_table_is_found_and_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "audit.db"
+    make_calls(path, joined=True)
+    change(path, CHANGES[kind])
+    found = verify(f"sqlite:///{path}")
+    assert dict(found.counts) == {kind: 1}, found.problems
+
+
+def test_a_transaction_that_failed_begins_another_chain(tmp_path: Path) -> None:
+    """Nothing of it is in the log, and nothing is missing."""
+    path = tmp_path / "audit.db"
+    url = f"sqlite:///{path}"
+    sink = SqliteAuditSink(path, chain=True, wait_s=0.3)
+    guard = Edictum(backend=f"{url}?wait=0.3", audit_sink=sink)
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
+    stop = "BEFORE INSERT ON event_writer BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+    change(path, f"CREATE TRIGGER stop {stop}")
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
+    change(path, "DROP TRIGGER stop")
+    wait_until(lambda: guard.stats().circuit == "closed")
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
+    PORTAL.run(guard.close())
+    found = verify(url, ledger=url)
+    assert found.ok, found.problems
+    assert found.writers >= 2
+
+
+def test_a_head_is_written_when_no_event_comes(tmp_path: Path) -> None:
+    guard = Edictum(audit_sink=SqliteAuditSink(tmp_path / "a.db", chain=Chain(head_seconds=0.01)))
+    guard.dispatch_sync("t", {}, lambda: 1)
+    wait_until(lambda: (tmp_path / "a.db.heads").exists())
+    wait_until(lambda: verify(f"sqlite:///{tmp_path}/a.db").unlisted == 0)
+    PORTAL.run(guard.close())
+
+
+def test_a_key_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(EdictumConfigError, match="key"):
+        SqliteAuditSink(tmp_path / "audit.db", chain=Chain(key=tmp_path / "none"))
+
+
+# --- The ledger -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("action = 'call_executed' AND session = 's-1'", "'s-1': the ledger has counted 1 calls"),
+        ("session = 's-1'", "'s-1': the ledger has counted 1 calls"),
+        ("id >= 6", "'s-0': the ledger has counted 2 calls"),
+    ],
+)
+def test_a_call_that_only_the_ledger_knows_of_is_a_gap(
+    tmp_path: Path, condition: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.db"
+    ledger = make_calls(path, joined=False, calls=3)
+    change(path, f"DELETE FROM event WHERE {condition}")
+    found = verify(f"sqlite:///{path}", ledger=ledger)
+    (gap,) = [problem for problem in found.problems if problem.kind == "gap"]
+    assert told in gap.text
+    assert main(["audit", "verify", f"sqlite:///{path}", "--ledger", ledger]) == 1
+    assert told in capsys.readouterr().out
+
+
+def test_a_gap_in_a_log_without_a_chain(database_url: str, tmp_path: Path) -> None:
+    """Its ledger and the log say the same, and then one of two calls is not in the log."""
+    ledger = open_ledger(f"sqlite:///{tmp_path}/sessions.db")
+    sinks = [open_audit(database_url), FileAuditSink(tmp_path / "audit.jsonl")]
+    guards = [Edictum(backend=ledger, audit_sink=sinks), Edictum(backend=ledger)]
+    guards[0].dispatch_sync("t", {}, lambda: 1, session_id="s")
+    sources = [database_url, sinks[0], tmp_path / "audit.jsonl"]
+    assert all(verify(source, ledger=ledger).ok for source in sources)
+    guards[1].dispatch_sync("t", {}, lambda: 1, session_id="s")
+    for source in sources:
+        found = verify(source, ledger=ledger)
+        assert dict(found.counts) == {"gap": 1}
+        assert any("has no chain" in note for note in found.notes)
+    PORTAL.run(guards[0].close())
+
+
+def test_sessions_that_begin_again_and_calls_under_way_are_no_gap(tmp_path: Path) -> None:
+    url, told = f"sqlite:///{tmp_path}/audit.db", []
+    ledger: Any = open_ledger(url)
+    guard = Edictum(backend=ledger, audit_sink=url)
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
+    PORTAL.run(ledger.reset("s"))
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
+    guard.dispatch_sync("t", {}, lambda: told.append(verify(url, ledger=url)), session_id="s")
+    told.append(verify(url, ledger=ledger))
+    assert all(found.ok for found in told), told
+    PORTAL.run(guard.close())
+
+
+# --- Processes that are killed --------------------------------------------------------------------
+
+WRITERS = 4
+KILLS = effort(6, soak=500)
+KILLED = """
+import os, random, signal, sys, traceback
+from edictum import Edictum, OperationLimits, ToolExecutionResult
+from edictum.audit import Chain, SqliteAuditSink, open_audit
+
+url, folder, writers, kills, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+rolls = random.Random(seed)
+
+
+def open_sink():
+    if url.startswith("sqlite"):
+        chain = Chain(key=f"{folder}/key", head_events=5)
+        return SqliteAuditSink(url.removeprefix("sqlite:///"), chain=chain, wait_s=30)
+    return open_audit(f"{url}&wait=30s")
+
+
+def write(number, acknowledge):
+    limits = OperationLimits(max_tool_calls=10**9, max_attempts=10**9)
+    backend = f"{url}{'&' if '?' in url else '?'}wait=30s"
+    guard = Edictum(backend=backend, audit_sink=open_sink(), limits=limits)
+    acks = os.open(f"{folder}/acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for index in range(10_000_000):
+        name = f"{number}-{index}"
+        about = {"session_id": f"s-{index % 3}", "call_id": name}
+        outcome = guard.dispatch_sync("t", {}, lambda: 1, **about)
+        assert isinstance(outcome, ToolExecutionResult) and not outcome.notes, outcome
+        os.write(acks, f"{name}\\n".encode())
+        os.write(acknowledge, b".")
+
+
+def start(number):
+    read, acknowledge = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            write(number, acknowledge)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(acknowledge)
+    return child, read
+
+
+running = [start(number) for number in range(writers)]
+for number in range(writers, writers + kills):
+    child, read = running.pop(rolls.randrange(writers))
+    left = rolls.randrange(1, 10)
+    while left:
+        got = os.read(read, left)
+        assert got, "a writer has ended by itself"
+        left -= len(got)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read)
+    running.append(start(number))
+for child, read in running:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+
+
+def compare_with_ledger(url: str, events: list[dict[str, Any]]) -> None:
+    """Every attempt is in the log once, and so is the end of every call that ran."""
+    ledger = open_ledger(url)
+    for snapshot in PORTAL.run(ledger.sessions()):
+        mine = [event for event in events if event["session_id"] == snapshot.session_id]
+        actions, totals = Counter(event["action"] for event in mine), snapshot.totals
+        assert actions["call_allowed"] == totals.attempts
+        assert actions["call_executed"] == totals.executions == totals.successes
+        assert totals.in_flight == totals.attempts - totals.executions
+        ends = [it["session_execution_count"] for it in mine if it["action"] == "call_executed"]
+        assert sorted(ends) == list(range(1, totals.executions + 1))
+    PORTAL.run(ledger.close())
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_ledger_and_audit_agree_after_kill_9(database_url: str, tmp_path: Path) -> None:
+    """Four processes write to one database; one after the other is killed at a random moment, and
+    another takes its place.
+    """
+    public, seed = generate_key(tmp_path / "key"), random.randrange(2**32)
+    command = [sys.executable, "-c", KILLED, database_url, str(tmp_path)]
+    command += [str(WRITERS), str(KILLS), str(seed)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests"}
+    subprocess.run(command, check=True, timeout=1_200, env=env)
+    events = list(query(database_url))
+    keys = [(event["call_id"], event["action"]) for event in events]
+    assert len(keys) == len(set(keys)), seed
+    acknowledged = (tmp_path / "acks").read_text().split()
+    assert {(name, "call_executed") for name in acknowledged} <= set(keys), seed
+    compare_with_ledger(database_url, events)
+    found = verify(database_url, public_key=public, ledger=database_url)
+    assert found.ok, (seed, found.problems)
+    if database_url.startswith("sqlite"):
+        assert found.records == len(events)
+    print(f"\naudit: {KILLS} kills, {len(acknowledged):,} acknowledged calls of {len(events):,}")

@@ -1,0 +1,184 @@
+"""Sinks on databases: what they keep, what they can be asked, and what a failing database means."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum import (
+    AuditEvent,
+    Edictum,
+    EdictumConfigError,
+    FileAuditSink,
+    Principal,
+    ToolDenied,
+    ToolExecutionResult,
+)
+from edictum.audit import SqliteAuditSink, query, report
+from edictum.execution.portal import PORTAL
+from edictum.testing import AuditConformance
+
+Opened = Callable[[str], Any]
+
+
+class TestDatabaseSink(AuditConformance):
+    @pytest.fixture(autouse=True)
+    def _with_database(self, database_url: str, opened: Opened) -> None:
+        self.url, self.opened = database_url, opened
+
+    def make_sink(self) -> Any:
+        return self.opened(self.url)
+
+    def read(self, sink: Any) -> list[Mapping[str, Any]]:
+        return list(query(self.url))
+
+
+# --- Questions ------------------------------------------------------------------------------------
+
+
+def emit(sink: Any, event: AuditEvent) -> None:
+    PORTAL.run(sink.emit(event))
+
+
+async def wait(emitted: Awaitable[None]) -> None:
+    await emitted
+
+
+def make_calls(*sinks: Any) -> None:
+    guard = Edictum(audit_sink=list(sinks))
+    for number in range(12):
+        session, tool = f"s-{number % 3}", f"tool_{number % 2}"
+        principal = Principal(user_id=f"user-{number % 4}")
+        body = (lambda number=number: number) if number % 5 else (lambda: 1 / 0)
+        guard.dispatch_sync(tool, {}, body, session_id=session, principal=principal)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"session": "s-1"},
+        {"session": ["s-1", "s-2"], "tool": "tool_0"},
+        {"tool": "tool_*"},
+        {"session": "s-[02]"},
+        {"outcome": "failed"},
+        {"action": ["call_allowed"], "principal": "user-2"},
+        {"text": "division"},
+        {"session": "it's; DROP TABLE event"},
+    ],
+)
+def test_a_database_answers_as_a_file_does(
+    asked: dict[str, Any], database_url: str, opened: Opened, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    with closing(FileAuditSink(path)) as file:
+        make_calls(opened(database_url), file)
+    expected = list(query(path, **asked))
+    assert list(query(database_url, **asked)) == expected
+    assert bool(expected) == (asked.get("session") != "it's; DROP TABLE event")
+    of_file, of_database = (report(it, **asked).to_dict() for it in (path, database_url))
+    assert of_database["total"] == of_file["total"]
+
+
+def test_times_are_compared_exactly(database_url: str, opened: Opened) -> None:
+    """Since is included, until is not, to the microsecond."""
+    sink, start = opened(database_url), datetime(2026, 7, 1, 9, 30, 0, 123_456, tzinfo=UTC)
+    times = [start + timedelta(microseconds=number) for number in range(5)]
+    for at in times:
+        emit(sink, AuditEvent(timestamp=at, tool_name="t"))
+    found = query(database_url, since=times[1], until=times[3])
+    assert [event["timestamp"] for event in found] == [at.isoformat() for at in times[1:3]]
+
+
+def test_many_pages_are_read_in_order(database_url: str, opened: Opened) -> None:
+    sink = opened(database_url)
+
+    async def write() -> None:
+        for batch in range(10):
+            events = [AuditEvent(tool_name=f"t-{batch}", call_index=n) for n in range(210)]
+            await asyncio.gather(*(wait(sink.emit(event)) for event in events))
+
+    PORTAL.run(write())
+    events = query(database_url)
+    found = [(event["tool_name"], event["call_index"]) for event in events]
+    assert found == [(f"t-{batch}", n) for batch in range(10) for n in range(210)]
+    assert events.reading.lines == 2_100
+
+
+def test_text_that_a_database_cannot_store_is_found(database_url: str, opened: Opened) -> None:
+    """NUL and half a surrogate pair in the names of a session and a tool."""
+    sink = opened(database_url)
+    emit(sink, AuditEvent(tool_name="a\x00b", session_id="\ud800", tool_args={"x": "\x00"}))
+    (event,) = query(database_url, tool="a\x00b")
+    assert event["tool_name"] == "a\x00b"
+    assert event["tool_args"] == {"x": "\x00"}
+
+
+def test_a_guard_is_asked_through_its_database(database_url: str) -> None:
+    guard = Edictum(audit_sink=database_url, local_events=0)
+    guard.dispatch_sync("refund", {}, lambda: 1)
+    assert [event["action"] for event in guard.audit.query(tool="refund")] == [
+        "call_allowed",
+        "call_executed",
+    ]
+    health = guard.check_sync()
+    assert health.ok, health
+    PORTAL.run(guard.close())
+
+
+# --- What is wrong --------------------------------------------------------------------------------
+
+
+def test_a_row_that_was_damaged_is_told(tmp_path: Path, opened: Opened) -> None:
+    url = f"sqlite:///{tmp_path}/audit.db"
+    make_calls(opened(url))
+    with sqlite3.connect(tmp_path / "audit.db") as db:
+        db.execute("UPDATE event SET body = substr(body, 1, 40) WHERE id = 3")
+    events = query(url)
+    assert len(list(events)) == 23
+    assert dict(events.reading.problems) == {"torn, or not JSON": 1}
+    assert "event 3" in events.reading.examples[0]
+
+
+def test_a_call_is_not_started_when_its_event_cannot_be_written(tmp_path: Path) -> None:
+    sink, ran = SqliteAuditSink(tmp_path / "none" / "audit.db", wait_s=0.5), []
+    outcome = Edictum(audit_sink=sink).dispatch_sync("t", {}, lambda: ran.append(1))
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.decision_source == "audit"
+    assert ran == []
+
+
+def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "theirs.db") as db:
+        db.execute("CREATE TABLE event (id)")
+    with pytest.raises(EdictumConfigError, match="belongs to another program"):
+        Edictum(audit_sink=f"sqlite:///{tmp_path}/theirs.db")
+
+
+@pytest.mark.parametrize("newer", [(2, 2), (2, 1)])
+def test_a_file_of_a_newer_version(tmp_path: Path, opened: Opened, newer: tuple[int, int]) -> None:
+    """It is refused unless it says that this version can use it."""
+    url = f"sqlite:///{tmp_path}/audit.db"
+    make_calls(opened(url))
+    with sqlite3.connect(tmp_path / "audit.db") as db:
+        db.execute("UPDATE event_version SET written_by = ?, readable_since = ?", newer)
+    if newer[1] == 1:
+        assert isinstance(
+            Edictum(audit_sink=url).dispatch_sync("t", {}, lambda: 1), ToolExecutionResult
+        )
+    else:
+        with pytest.raises(EdictumConfigError, match="newer version"):
+            opened(url)
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "sqlite:///", "sqlite:///a.db?lock=1", "audit"])
+def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(EdictumConfigError):
+        Edictum(audit_sink=url)
