@@ -34,7 +34,7 @@ def open_approvals(url: str, *, credentials: Credentials | None = None) -> Appro
     (default 2 s). ``credentials`` is a function that returns a password or ``(user, password)``. A
     store that does not answer now is tried again by the first call.
     """
-    store, options = _make_store(url, credentials)
+    store, options = make_approval_store(url, credentials)
     queue = ApprovalQueue(
         store,
         lease_s=options.lease_s or ASKER_LEASE_S,
@@ -65,12 +65,13 @@ def migrate_approvals(
     if not read_scheme(url).startswith("postgres"):
         hint = "Other stores set themselves up: nothing is to do."
         raise EdictumConfigError("Only a PostgreSQL approval store can be migrated.", hint=hint)
-    store, _ = _make_store(url, credentials)
+    store, _ = make_approval_store(url, credentials)
     done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
     return done
 
 
-def _make_store(url: str, credentials: Credentials | None) -> tuple[Any, Options]:
+def make_approval_store(url: str, credentials: Credentials | None = None) -> tuple[Any, Options]:
+    """Return the store that a URL names, and the options that stand in it."""
     scheme = read_scheme(url)
     make = APPROVAL_SCHEMES.get(scheme)
     if make is None:
