@@ -31,7 +31,10 @@ def collect_keys(steps: Iterable[QueueStep]) -> list[str]:
 
 
 class FetchedRows:
-    """Rows as they become, step by step. ``changed`` are those to be saved, by id."""
+    """Rows as they become, step by step.
+
+    ``changed`` are those to be saved, by id; ``known`` the ids of those that were there before.
+    """
 
     def __init__(self, rows: Iterable[StoredRow], now: float) -> None:
         self._now = now
@@ -40,6 +43,7 @@ class FetchedRows:
         self.changed: dict[str, StoredRow] = {}
         for row in rows:
             self._keep(row)
+        self.known = frozenset(self._rows)
 
     def _keep(self, row: StoredRow) -> None:
         if row.row_id not in self._rows:  # the key of a row does not change

@@ -122,6 +122,7 @@ class PostgresApprovals(PostgresConnection):
         rows = FetchedRows(await self._fetch(db, collect_ids(steps), collect_keys(steps)), now)
         taken = iter([rows.take(step) for step in steps])
         await self._save(db, list(rows.changed.values()))
+        await self._tell(db, [row_id for row_id in rows.changed if row_id in rows.known])
         answers: list[Any] = []
         for op in ops:
             match op.step:
@@ -153,8 +154,12 @@ class PostgresApprovals(PostgresConnection):
         values = [_make_values(row, first + number) for number, row in enumerate(rows)]
         insert = f"INSERT INTO {self._table} ({_COLUMNS}) VALUES ({_PLACES})"  # noqa: S608 - ours
         await db.executemany(f"{insert} ON CONFLICT (id) DO UPDATE SET {_UPDATES}", values)
-        notify = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS id"
-        await db.execute(notify, _CHANNEL, [row.row_id for row in rows])
+
+    async def _tell(self, db: Any, ids: list[str]) -> None:
+        """Tell those who wait for requests that these have changed, once that is committed."""
+        if ids:
+            query = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS id"
+            await db.execute(query, _CHANNEL, ids)
 
     async def _list(self, db: Any, wanted: Listing, now: float) -> list[StoredRow]:
         conditions, values = ["kind = $1", "status = $2", "expires > $3"], list[Any]()

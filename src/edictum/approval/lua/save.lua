@@ -41,6 +41,6 @@ for _, row in ipairs(step.rows) do
   else
     redis.call('PEXPIRE', name, row.lives)
   end
-  redis.pcall('PUBLISH', ARGV[2], row.id)  -- who may not publish is polled
+  if before then redis.pcall('PUBLISH', ARGV[2], row.id) end  -- who may not publish is polled
 end
 return 1
