@@ -33,7 +33,8 @@ def collect_keys(steps: Iterable[QueueStep]) -> list[str]:
 class FetchedRows:
     """Rows as they become, step by step.
 
-    ``changed`` are those to be saved, by id; ``known`` the ids of those that were there before.
+    ``changed`` are those to be saved, by id; ``known`` the ids of those that were there before;
+    ``read_ids`` and ``read_keys`` are what the changes depend on.
     """
 
     def __init__(self, rows: Iterable[StoredRow], now: float) -> None:
@@ -41,6 +42,8 @@ class FetchedRows:
         self._rows: dict[str, StoredRow] = {}
         self._by_key: dict[str, set[str]] = {}
         self.changed: dict[str, StoredRow] = {}
+        self.read_ids: set[str] = set()
+        self.read_keys: set[str] = set()
         for row in rows:
             self._keep(row)
         self.known = frozenset(self._rows)
@@ -57,6 +60,9 @@ class FetchedRows:
         rows = [self._rows[row_id] for row_id in wanted]
         rows.sort(key=lambda row: (row.asked_at, row.row_id))
         changed, answer = take_step(step, rows, self._now)
+        if changed:
+            self.read_ids |= wanted
+            self.read_keys.update(step.keys)
         for row in changed:
             self._keep(row)
             self.changed[row.row_id] = row

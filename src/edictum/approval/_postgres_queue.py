@@ -121,8 +121,7 @@ class PostgresApprovals(PostgresConnection):
         steps = list_steps(ops)
         rows = FetchedRows(await self._fetch(db, collect_ids(steps), collect_keys(steps)), now)
         taken = iter([rows.take(step) for step in steps])
-        await self._save(db, list(rows.changed.values()))
-        await self._tell(db, [row_id for row_id in rows.changed if row_id in rows.known])
+        await self._save(db, rows)
         answers: list[Any] = []
         for op in ops:
             match op.step:
@@ -146,20 +145,19 @@ class PostgresApprovals(PostgresConnection):
         query = f"SELECT body, leased FROM {self._table} WHERE {rest}"  # noqa: S608 - ours
         return [read_row(*found) for found in await db.fetch(query, *values)]
 
-    async def _save(self, db: Any, rows: Sequence[StoredRow]) -> None:
-        if not rows:
+    async def _save(self, db: Any, rows: FetchedRows) -> None:
+        if not rows.changed:
             return
-        count = f"UPDATE {self._counter} SET seq = seq + $1 RETURNING seq"  # noqa: S608 - ours
-        first = await db.fetchval(count, len(rows)) - len(rows) + 1
-        values = [_make_values(row, first + number) for number, row in enumerate(rows)]
+        known = [row_id for row_id in rows.changed if row_id in rows.known]
+        count = f"UPDATE {self._counter} SET seq = seq + $1 RETURNING seq - $1"  # noqa: S608 - ours
+        before = await db.fetchval(count, len(known))
+        numbers = {row_id: before + number for number, row_id in enumerate(known, 1)}
+        values = [_make_values(row, numbers.get(row.row_id, 0)) for row in rows.changed.values()]
         insert = f"INSERT INTO {self._table} ({_COLUMNS}) VALUES ({_PLACES})"  # noqa: S608 - ours
         await db.executemany(f"{insert} ON CONFLICT (id) DO UPDATE SET {_UPDATES}", values)
-
-    async def _tell(self, db: Any, ids: list[str]) -> None:
-        """Tell those who wait for requests that these have changed, once that is committed."""
-        if ids:
-            query = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS id"
-            await db.execute(query, _CHANNEL, ids)
+        if known:  # a new row is not waited for yet
+            notify = "SELECT pg_notify($1, id) FROM unnest($2::text[]) AS id"
+            await db.execute(notify, _CHANNEL, known)
 
     async def _list(self, db: Any, wanted: Listing, now: float) -> list[StoredRow]:
         conditions, values = ["kind = $1", "status = $2", "expires > $3"], list[Any]()

@@ -128,12 +128,16 @@ class RedisApprovals(RedisConnection):
             now, found = await self._fetch(ids, keys)
             fetched = FetchedRows(map(_read_found, found), now)
             answers = [fetched.take(step) for step in steps]
-            seen = {row[0]: (row[1], row[2]) for row in found}
-            changed = [_write_row(row, now, self._store.ttl_ms) for row in fetched.changed.values()]
-            saved = compact_json({"seen": seen, "keys": keys, "rows": changed})
-            if not changed or await self._call("save", _CHANNEL, saved):
+            if not fetched.changed or await self._save(fetched, found, now):
                 return answers
         return []
+
+    async def _save(self, fetched: FetchedRows, found: list[list[str]], now: float) -> bool:
+        """Save what has changed, unless another process has changed what that depends on."""
+        seen = {row[0]: (row[1], row[2]) for row in found if row[0] in fetched.read_ids}
+        rows = [_write_row(row, now, self._store.ttl_ms) for row in fetched.changed.values()]
+        step = {"seen": seen, "keys": list(fetched.read_keys), "rows": rows}
+        return bool(await self._call("save", _CHANNEL, compact_json(step)))
 
     async def _fetch(self, ids: list[str], keys: list[str]) -> tuple[float, list[list[str]]]:
         """Return the time, and each row as its id, its lease, its number and its text."""

@@ -1,7 +1,7 @@
 -- KEYS[1]: the counter of changes.  ARGV[1]: the prefix of all keys.  ARGV[2]: the channel.
--- ARGV[3]: JSON: seen (id: lease and number of each row that was fetched), keys (those that were asked for), rows (to be saved; times are text; lives: in ms, or 'for good').
--- Saves all rows, or none when another process has changed one of those that were fetched, or added one: returns 1 or 0.
--- A row is a hash. 'key:' sets have the ids of rows with that key; 'list:' sorted sets those of a kind and status, by when they were asked; 'changes' has all, by number.
+-- ARGV[3]: JSON: seen (id: lease and number of each row that the changes depend on), keys (the same for keys), rows (to be saved; times are text; lives: in ms, or 'for good').
+-- Saves all rows, or none when another process has changed one of those, or added one: returns 1 or 0.
+-- A row is a hash. 'key:' sets have the ids of rows with that key; 'list:' sorted sets those of a kind and status, by when they were asked; 'changes' those that have changed, by number.
 local prefix, step = ARGV[1], cjson.decode(ARGV[3])
 for id, seen in pairs(step.seen) do
   local row = redis.call('HMGET', prefix .. 'row:' .. id, 'leased', 'seq')
@@ -34,13 +34,15 @@ for _, row in ipairs(step.rows) do
   redis.call('HSET', name, 'list', list, 'leased', row.leased, 'seq', seq, 'body', row.body)
   redis.call('SADD', prefix .. 'lists', list)
   redis.call('ZADD', prefix .. 'list:' .. list, row.asked, row.id)
-  redis.call('ZADD', prefix .. 'changes', seq, row.id)
   link(prefix .. 'key:' .. row.key, row.id, row.lives)
   if row.lives == 'for good' then
     redis.call('PERSIST', name)
   else
     redis.call('PEXPIRE', name, row.lives)
   end
-  if before then redis.pcall('PUBLISH', ARGV[2], row.id) end  -- who may not publish is polled
+  if before then  -- a new row is not waited for yet
+    redis.call('ZADD', prefix .. 'changes', seq, row.id)
+    redis.pcall('PUBLISH', ARGV[2], row.id)  -- without the right to do so, waiters look now and then
+  end
 end
 return 1

@@ -1,5 +1,5 @@
 -- Requests for approval and grants, beside the tables of sessions or in a schema of their own. body: the row as JSON, see _rows.py; times are seconds since the epoch.
--- seq: when a row changed last, as a number that only grows; approval_counter has the newest. Writers take turns (an advisory lock), so that changes are seen in their order.
+-- seq: when a row changed last, as a number that only grows, 0 for a new row; approval_counter has the newest. Writers take turns (an advisory lock), so that changes are seen in their order.
 CREATE TABLE approval (
   id text PRIMARY KEY,
   kind text NOT NULL, key text NOT NULL, status text NOT NULL, session text, tool text NOT NULL,
