@@ -20,6 +20,7 @@ from edictum.approval import ApprovalQueue, _waiters, migrate_approvals, open_ap
 from edictum.approval._postgres_queue import PostgresApprovalStore
 from edictum.execution.portal import PORTAL
 from support.guards import approval_contract
+from support.queues import answer_next
 from support.servers import NoServer, PgBouncer, Postgres, Valkey, ValkeyCluster, ValkeySentinels
 
 LONG = 60.0
@@ -88,14 +89,6 @@ async def run_sql(url: str, *statements: str) -> None:
             await db.execute(statement)
     finally:
         await db.close()
-
-
-async def answer_next(queue: ApprovalQueue) -> None:
-    """Say yes to the oldest request, as soon as there is one."""
-    async with asyncio.timeout(LONG):
-        while not (pending := await queue.pending(limit=1)):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.01)
-    await queue.answer(pending[0].approval_id, True, approver="ann")
 
 
 async def expect_answered_call(asking: str, answering: str) -> None:
