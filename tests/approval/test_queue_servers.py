@@ -134,17 +134,45 @@ async def test_answers_are_pushed(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     await expect_answered_call(f"{url}&lease={NEVER_S}", url)
 
 
-async def test_without_the_right_to_listen_the_store_is_looked_at(valkey: str) -> None:
-    """And so it is where the answer cannot be published."""
-    few = {"commands": ["+@all", "-@pubsub"], "keys": ["edictum:*"], "passwords": ["+few"]}
-    with redis.Redis.from_url(valkey.partition("?")[0]) as admin:
-        admin.acl_setuser("few", enabled=True, **few)
-    try:
-        as_few = valkey.replace("//", "//few:few@")
-        await expect_answered_call(as_few, as_few)
-    finally:
-        with redis.Redis.from_url(valkey.partition("?")[0]) as admin:
-            admin.acl_deluser("few")
+USED = ("read", "write", "scripting")
+NEEDED = (*(f"+@{it}" for it in USED), "+info", "+time", "+select")
+PUSHED = ("+publish", "+subscribe")
+
+
+@pytest.fixture
+def make_user(valkey: str) -> Iterator[Callable[..., str]]:
+    """Make a user with these rights; return the URL of the queue as this user."""
+    plain = valkey.partition("?")[0]
+
+    def make(commands: tuple[str, ...], channels: list[str]) -> str:
+        with redis.Redis.from_url(plain) as admin:
+            rights: Any = {"commands": commands, "keys": ["edictum:*"], "channels": channels}
+            admin.acl_setuser("few", enabled=True, passwords=["+few"], **rights)
+        return valkey.replace("//", "//few:few@")
+
+    yield make
+    with redis.Redis.from_url(plain) as admin:
+        admin.acl_deluser("few")
+
+
+async def test_without_the_right_to_publish_the_store_is_looked_at(
+    make_user: Callable[..., str],
+) -> None:
+    """And so it is without the right to listen."""
+    url = make_user(NEEDED, [])
+    await expect_answered_call(url, url)
+
+
+async def test_the_rights_that_the_docs_name_are_enough(
+    make_user: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_waiters, "LOOK_EVERY_S", NEVER_S)
+    monkeypatch.setattr(_waiters, "LISTENED_LOOK_EVERY_S", NEVER_S)
+    url = make_user((*NEEDED, *PUSHED), ["edictum:*"])
+    await expect_answered_call(f"{url}&lease={NEVER_S}", url)
+    page = Path(__file__).parents[2] / "docs" / "guides" / "approvals.md"
+    rights = " ".join([*NEEDED, *PUSHED])
+    assert f"~edictum:* &edictum:* {rights}" in page.read_text()
 
 
 def test_a_pooler_is_not_listened_to() -> None:
