@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,29 @@ def broker_url() -> Iterator[str]:
         if not url:
             pytest.skip(origin)
         yield url
+
+
+def get_url(server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
+    """Return the URL of a server, and report where it comes from; skip the test without one."""
+    url, origin = server
+    record_property("session_store", origin)
+    if not url:
+        pytest.skip(origin)
+    return url
+
+
+@pytest.fixture
+def valkey_url(
+    valkey_server: tuple[str, str], record_property: Callable[[str, object], None]
+) -> str:
+    return get_url(valkey_server, record_property)
+
+
+@pytest.fixture
+def postgres_url(
+    postgres_server: tuple[str, str], record_property: Callable[[str, object], None]
+) -> str:
+    return get_url(postgres_server, record_property)
 
 
 # --- What every test finds ------------------------------------------------------------------------

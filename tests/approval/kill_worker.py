@@ -1,7 +1,7 @@
 """Makes one call that needs approval, in a process of its own, and is killed on the way if asked.
 
 Arguments: the URL of the store, a file to which the tool adds a line, the point, and the call id.
-Prints the type of the outcome.
+Prints the type of the outcome; before that, for the point "any moment", that it has started.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def act() -> str:
 
 
 async def main() -> None:
+    if POINT == "any moment":
+        print("started", flush=True)
     guard = Edictum(
         contracts=[approval_contract(timeout=TIMEOUT_S)],
         approval_backend=open_queue_as(Mortal, URL, lease_s=0.5),

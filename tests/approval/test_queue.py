@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from support.guards import approval_contract
 from support.queues import answer_next, next_request
 
 LONG = 60.0
+_numbers = itertools.count()
 
 
 class TestSqlite(ApprovalQueueConformance):
@@ -38,6 +40,26 @@ class TestSqlite(ApprovalQueueConformance):
 
     def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
         return open_approvals(f"sqlite:///{self.path}?lease={lease_s}")
+
+
+class TestValkey(ApprovalQueueConformance):
+    @pytest.fixture(autouse=True)
+    def _empty(self, valkey_url: str) -> None:
+        self.url = valkey_url
+        with redis.Redis.from_url(valkey_url) as client:
+            client.flushdb()
+
+    def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
+        return open_approvals(f"{self.url}?lease={lease_s}")
+
+
+class TestPostgres(ApprovalQueueConformance):
+    @pytest.fixture(autouse=True)
+    def _empty(self, postgres_url: str) -> None:
+        self.url = f"{postgres_url}?schema=approvals_{next(_numbers)}"
+
+    def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
+        return open_approvals(f"{self.url}&lease={lease_s}")
 
 
 @pytest.fixture
@@ -221,7 +243,6 @@ CALLS = st.tuples(
     st.sampled_from(POLICIES),
     st.sampled_from(["s-1", "s-2"]),
 )
-_numbers = itertools.count()
 
 
 class Killed(ApprovalQueue):

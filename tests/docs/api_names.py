@@ -204,6 +204,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:ApprovalStatus"),
         Name("edictum:Approvers"),
         Name("edictum.approval:open_approvals", whole=True),
+        Name("edictum.approval:migrate_approvals", whole=True),
         Name(
             "edictum.approval:ApprovalQueue",
             "pending get answer revoke grants revoke_grant check close",

@@ -15,28 +15,6 @@ from support.proxy import Proxy
 from support.servers import NoServer, Valkey
 
 
-def _url(server: tuple[str, str], record_property: Callable[[str, object], None]) -> str:
-    url, origin = server
-    record_property("session_store", origin)
-    if not url:
-        pytest.skip(origin)
-    return url
-
-
-@pytest.fixture
-def valkey_url(
-    valkey_server: tuple[str, str], record_property: Callable[[str, object], None]
-) -> str:
-    return _url(valkey_server, record_property)
-
-
-@pytest.fixture
-def postgres_url(
-    postgres_server: tuple[str, str], record_property: Callable[[str, object], None]
-) -> str:
-    return _url(postgres_server, record_property)
-
-
 @pytest.fixture(params=["memory", "sqlite", "valkey", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":

@@ -6,14 +6,15 @@ import asyncio
 from typing import Any, TypeVar
 
 from edictum.approval import ApprovalQueue, QueuedApproval
-from edictum.approval._sqlite_queue import SqliteApprovalStore
+from edictum.approval._urls import make_approval_store
 
 Q = TypeVar("Q", bound=ApprovalQueue)
 
 
 def open_queue_as(kind: type[Q], url: str, lease_s: float = 30.0) -> Q:
     """Return a queue of a class of the test's own, on the store that a URL names."""
-    return kind(SqliteApprovalStore(url.removeprefix("sqlite:///")), lease_s=lease_s)
+    store, _ = make_approval_store(url)
+    return kind(store, lease_s=lease_s)
 
 
 async def next_request(queue: ApprovalQueue, timeout_s: float = 60.0) -> QueuedApproval:

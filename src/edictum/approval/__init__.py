@@ -1,6 +1,6 @@
 """Approvals: a person decides."""
 
-from edictum.approval._urls import open_approvals
+from edictum.approval._urls import migrate_approvals, open_approvals
 from edictum.approval.grants import GrantTerms
 from edictum.approval.local import LocalApprovalBackend
 from edictum.approval.memory import InMemoryApprovalBackend
@@ -21,5 +21,6 @@ __all__ = [
     "InMemoryApprovalBackend",
     "LocalApprovalBackend",
     "QueuedApproval",
+    "migrate_approvals",
     "open_approvals",
 ]

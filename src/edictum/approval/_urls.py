@@ -1,4 +1,4 @@
-"""Open the approval queue that a URL names."""
+"""Open the approval queue that a URL names, and set up its store."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 from edictum.approval.queue import ASKER_LEASE_S, ApprovalQueue
+from edictum.core._records import replace
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
+from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import DEFAULT_WAIT_S, Store
-from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
+from edictum.sessions._migration import Migration
+from edictum.sessions._urls import (
+    Options,
+    import_store,
+    read_scheme,
+    read_sqlite_path,
+    take_options,
+)
 
 
-def open_approvals(url: str) -> ApprovalQueue:
-    """Return the approval queue that a URL names: ``sqlite:///file.db``.
+def open_approvals(url: str, *, credentials: Credentials | None = None) -> ApprovalQueue:
+    """Return the approval queue that a URL names.
 
-    The file may be that of a session store. The options of a session store may stand in its query:
-    ``lease`` is how long a process that asks may be silent until it counts as gone (default 30 s),
-    ``ttl`` after how long a request in which nothing changes is forgotten (default a day), ``wait``
-    how long the store is waited for (default 2 s). A store that does not answer now is tried again
-    by the first call.
+    ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``, ``rediss://``,
+    ``valkey://``, ``valkeys://``, each with ``+sentinel`` as well, and ``postgresql://``: the URLs
+    of session stores. File, database or schema may be that of a session store.
+
+    The options of a session store may stand in the query: ``lease`` is how long a process that asks
+    may be silent until it counts as gone (default 30 s), ``ttl`` after how long a request in which
+    nothing changes is forgotten (default a day), ``wait`` how long the store is waited for
+    (default 2 s). ``credentials`` is a function that returns a password or ``(user, password)``. A
+    store that does not answer now is tried again by the first call.
     """
-    scheme = read_scheme(url)
-    make = APPROVAL_SCHEMES.get(scheme)
-    if make is None:
-        hint = f"Known: {', '.join(APPROVAL_SCHEMES)}. Or pass an approval backend."
-        raise EdictumConfigError(f"No approval store for {(scheme or url)!r}.", hint=hint)
-    plain, options = take_options(url, {})
+    store, options = make_approval_store(url, credentials)
     queue = ApprovalQueue(
-        make(plain, options),
+        store,
         lease_s=options.lease_s or ASKER_LEASE_S,
         wait_s=options.wait_s or DEFAULT_WAIT_S,
     )
@@ -42,11 +50,70 @@ def open_approvals(url: str) -> ApprovalQueue:
     return queue
 
 
-def _open_sqlite(url: str, options: Options) -> Store:
+def migrate_approvals(
+    url: str,
+    *,
+    dry_run: bool = False,
+    grant_to: str | None = None,
+    credentials: Credentials | None = None,
+) -> Migration:
+    """Set up the tables of a queue on PostgreSQL for programs that may not; return what that took.
+
+    ``dry_run`` changes nothing: print the answer for the statements and the rights that a program
+    needs which does not own the schema. ``grant_to`` is a role that is given these rights.
+    """
+    if not read_scheme(url).startswith("postgres"):
+        hint = "Other stores set themselves up: nothing is to do."
+        raise EdictumConfigError("Only a PostgreSQL approval store can be migrated.", hint=hint)
+    store, _ = make_approval_store(url, credentials)
+    done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
+    return done
+
+
+def make_approval_store(url: str, credentials: Credentials | None = None) -> tuple[Any, Options]:
+    """Return the store that a URL names, and the options that stand in it."""
+    scheme = read_scheme(url)
+    make = APPROVAL_SCHEMES.get(scheme)
+    if make is None:
+        hint = f"Known: {', '.join(APPROVAL_SCHEMES)}. Or pass an approval backend."
+        raise EdictumConfigError(f"No approval store for {(scheme or url)!r}.", hint=hint)
+    plain, options = take_options(url, {})
+    if credentials is not None:
+        options = replace(options, credentials=credentials)
+    return make(plain, options), options
+
+
+def _make_sqlite(url: str, options: Options) -> Store:
     path = read_sqlite_path(url)
     from edictum.approval._sqlite_queue import SqliteApprovalStore  # sqlite3 is slow to import
 
     return SqliteApprovalStore(path, ttl_s=options.ttl_s)
 
 
-APPROVAL_SCHEMES: dict[str, Callable[[str, Options], Any]] = {"sqlite": _open_sqlite}
+def _make_redis(url: str, options: Options) -> Store:
+    make = _import_server("redis").RedisApprovalStore
+    more = {"allow_eviction": options.allow_eviction, "credentials": options.credentials}
+    store: Store = make(url, ttl_s=options.ttl_s, **more)
+    return store
+
+
+def _make_postgres(url: str, options: Options) -> Store:
+    make = _import_server("postgres").PostgresApprovalStore
+    more = {"credentials": options.credentials, "migrates": options.migrates}
+    store: Store = make(url, ttl_s=options.ttl_s, **more)
+    return store
+
+
+def _import_server(extra: str) -> Any:
+    problem = f"The {extra} approval store is not installed."
+    module = f"edictum.approval._{extra}_queue"
+    return import_store(module, problem, f"pip install 'edictum[{extra}]'")
+
+
+_REDIS = ("redis", "rediss", "valkey", "valkeys")
+APPROVAL_SCHEMES: dict[str, Callable[[str, Options], Any]] = {
+    "sqlite": _make_sqlite,
+    **dict.fromkeys(_REDIS, _make_redis),
+    **dict.fromkeys([f"{it}+sentinel" for it in _REDIS], _make_redis),
+    **dict.fromkeys(("postgresql", "postgres"), _make_postgres),
+}

@@ -1,20 +1,38 @@
-"""Waiters: one thread asks a store what has changed, however many calls wait for a person."""
+"""Waiters: one thread looks what has changed in a store, however many calls wait for a person.
+
+A store that can push is listened to, and looked at only now and then; any other is looked at often.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from edictum.errors import EdictumError
 from edictum.execution.forks import call_in_child
 from edictum.execution.threads import start_thread
+from edictum.sessions._batching import Unavailable
 
 LOOK_EVERY_S = 0.1
+LISTEN_AGAIN_S = 1.0
+LISTENED_LOOK_EVERY_S = 2.0  # a connection that is dead tells nothing
 # what is asked: since which change, and whose leases are renewed; returns the newest change and ids
-Poll = Callable[[int, list[str]], tuple[int, list[str]]]
+Look: TypeAlias = Callable[[int, list[str]], Awaitable[tuple[int, list[str]]]]
+# yields ids of requests that change; first an empty list, once nothing can be missed
+Listen: TypeAlias = Callable[[], AsyncGenerator[list[str], None]]
+
+
+@runtime_checkable
+class PushingStore(Protocol):
+    """A store that can tell what changes, as far as ``can_push`` says so."""
+
+    can_push: bool
+
+    def listen(self) -> AsyncGenerator[list[str], None]: ...
 
 
 class Waiter:
@@ -47,8 +65,9 @@ class Waiter:
 class Waiters:
     """All that wait for the requests of one store in this process."""
 
-    def __init__(self, poll: Poll, renew_every_s: float) -> None:
-        self._poll = poll
+    def __init__(self, look: Look, listen: Listen | None, renew_every_s: float) -> None:
+        self._look = look
+        self._listen = listen
         self._renew_every_s = renew_every_s
         self._reset()
         call_in_child(self._reset)
@@ -85,23 +104,73 @@ class Waiters:
         for waiter in woken:
             waiter.wake()
 
-    def _list(self) -> list[str]:
+    def list_ids(self) -> list[str]:
+        """Return what is waited for; if that is nothing, the thread that asks is to end."""
         with self._lock:
             if not self._waiting:
                 self._thread = None  # the next one that waits starts another
             return list(self._waiting)
 
     def _run(self) -> None:
+        asyncio.run(Watch(self, self._look, self._listen, self._renew_every_s).run())
+
+
+class Watch:
+    """Looks what has changed, in an event loop of its own, for as long as calls wait."""
+
+    def __init__(
+        self, waiters: Waiters, look: Look, listen: Listen | None, renew_every_s: float
+    ) -> None:
+        self._waiters = waiters
+        self._look = look
+        self._listen = listen
+        self._renew_every_s = renew_every_s
+        self._is_listening = False
+        self._is_due = asyncio.Event()  # a look: what was pushed may have been missed
+
+    async def run(self) -> None:
+        listening = asyncio.ensure_future(self._listen_on())
+        try:
+            await self._look_on()
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    async def _look_on(self) -> None:
         since, renewed_at = -1, time.monotonic()
-        while waiting := self._list():
-            is_due = time.monotonic() - renewed_at >= self._renew_every_s
+        while waiting := self._waiters.list_ids():
+            renews = time.monotonic() - renewed_at >= self._renew_every_s
             try:
-                newest, changed = self._poll(since, waiting if is_due else [])
+                newest, changed = await self._look(since, waiting if renews else [])
             except EdictumError:  # the calls say why when their time is over
-                time.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(LOOK_EVERY_S)
                 continue
-            renewed_at = time.monotonic() if is_due else renewed_at
+            renewed_at = time.monotonic() if renews else renewed_at
             # what changed before the first look is not known, nor when numbers began anew
-            self.wake(changed if 0 <= since <= newest else waiting)
+            self._waiters.wake(changed if 0 <= since <= newest else waiting)
             since = newest
-            time.sleep(LOOK_EVERY_S)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait until the next look is due."""
+        every_s = LISTENED_LOOK_EVERY_S if self._is_listening else LOOK_EVERY_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(every_s, self._renew_every_s)):
+                await self._is_due.wait()
+        self._is_due.clear()
+
+    async def _listen_on(self) -> None:
+        """Listen to a store that can push, again whenever the connection is lost."""
+        while self._listen is not None:
+            with suppress(Unavailable):
+                async with aclosing(self._listen()) as pushed:
+                    async for ids in pushed:
+                        self._note(is_listening=True)
+                        self._waiters.wake(ids)
+            self._note(is_listening=False)
+            await asyncio.sleep(LISTEN_AGAIN_S)
+
+    def _note(self, *, is_listening: bool) -> None:
+        if is_listening is not self._is_listening:
+            self._is_listening = is_listening
+            self._is_due.set()

@@ -31,7 +31,7 @@ from edictum.approval._steps import (
     Using,
     Withdrawing,
 )
-from edictum.approval._waiters import Waiters
+from edictum.approval._waiters import Look, PushingStore, Waiters
 from edictum.approval.approvers import read_person
 from edictum.approval.grants import GrantTerms, mark_args
 from edictum.approval.port import (
@@ -44,7 +44,6 @@ from edictum.core.call import Principal
 from edictum.core.freeze import EMPTY
 from edictum.core.values import dumps
 from edictum.errors import EdictumInputError
-from edictum.execution.portal import PORTAL
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 
 ASKER_LEASE_S = 30.0
@@ -143,7 +142,8 @@ class ApprovalQueue:
         self.name = store.name
         self._lease_s = lease_s
         self._pool = SenderPool(store, wait_s, MAX_BATCH, "approval store")
-        self._waiters = Waiters(_make_poll(self._pool, lease_s), lease_s / 3)
+        listen = store.listen if isinstance(store, PushingStore) and store.can_push else None
+        self._waiters = Waiters(_make_look(self._pool, lease_s), listen, lease_s / 3)
         self._holders: dict[str, str] = {}  # by approval id, for as long as it is waited for
         self._claims: dict[str, str] = {}  # taken, not used
         self._used: dict[str, str] = {}
@@ -397,11 +397,15 @@ class ApprovalQueue:
         await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
 
 
-def _make_poll(pool: SenderPool, lease_s: float) -> Any:
-    def poll(since: int, renewed: list[str]) -> Any:
-        return PORTAL.run(Operation(pool, "approval", Polling(since, renewed, lease_s)))
+def _make_look(pool: SenderPool, lease_s: float) -> Look:
+    async def look(since: int, renewed: list[str]) -> tuple[int, list[str]]:
+        op = Operation(pool, "approval", Polling(since, renewed, lease_s))
+        if pool.why_open is None:  # else it is refused below
+            pool.send_from_thread(op)
+        found: tuple[int, list[str]] = await op
+        return found
 
-    return poll
+    return look
 
 
 def _is_awaited(row: RequestRow | None, claim: str) -> bool:

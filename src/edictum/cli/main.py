@@ -16,6 +16,10 @@ COMMANDS = {
         "edictum.cli.audit",
         "Ask an audit log what happened, and write it for other programs.",
     ),
+    "approvals": (
+        "edictum.cli.approvals",
+        "See what agents ask people for, and answer it.",
+    ),
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",

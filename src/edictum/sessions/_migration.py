@@ -1,4 +1,4 @@
-"""Migration: what brings a session store to the version of this library."""
+"""Migration: what brings a store to the version of this library."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from edictum.core._records import record
 
 @record
 class Migration:
-    """What brings a session store to the version of this library: ``ddl``, and the ``grants`` that
-    a program needs which uses the store and does not own it.
+    """What brings a store to the version of this library: ``ddl``, and the ``grants`` that a
+    program needs which uses the store and does not own it.
 
     ``found`` is the version that the store has, None when it is empty. An empty ``ddl``: nothing is
     to do. ``is_applied`` tells whether it was done.
@@ -22,6 +22,6 @@ class Migration:
 
     def __str__(self) -> str:
         found = "is empty" if self.found is None else f"has version {self.found}"
-        head = f"-- The session store {found}; this library has version {self.version}."
+        head = f"-- The store {found}; this library has version {self.version}."
         done = "-- Applied:" if self.is_applied else "-- To be applied:"
         return "\n".join([head, *([done, self.ddl] if self.ddl else []), self.grants])

@@ -62,7 +62,8 @@ _ADVICE: dict[type[BaseException], str] = {
     asyncpg.DuplicatePreparedStatementError: "Behind a pooler, add ?pooler=transaction to the URL.",
     asyncpg.InvalidSQLStatementNameError: "Behind a pooler, add ?pooler=transaction to the URL.",
     asyncpg.InsufficientPrivilegeError: (
-        "edictum.sessions.migrate(url, dry_run=True) tells what its owner must create and grant."
+        "edictum.sessions.migrate(url, dry_run=True), for approvals"
+        " edictum.approval.migrate_approvals, tells what its owner must create and grant."
     ),
 }
 

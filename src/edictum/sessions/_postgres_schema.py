@@ -28,13 +28,13 @@ _SET_UP_LOCK = 0x45_44_49_43
 
 
 @asynccontextmanager
-async def transaction(db: Any) -> AsyncIterator[None]:
+async def transaction(db: Any, isolation: str | None = None) -> AsyncIterator[None]:
     """Run statements in a transaction, or, within one, behind a savepoint.
 
     One that is cancelled is not rolled back, which would wait for a server that does not answer:
     its caller ends the connection.
     """
-    begun = db.transaction()
+    begun = db.transaction(isolation=isolation)
     await begun.start()
     try:
         yield

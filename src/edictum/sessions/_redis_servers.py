@@ -205,10 +205,7 @@ class RedisConnection:
     async def close(self) -> None:
         self._checked_at = None
         if self._client is not None:  # a cluster's client remembers the nodes, and may go on
-            for client in all_clients(self._client):
-                with contextlib.suppress(RedisError, OSError, TimeoutError):
-                    async with asyncio.timeout(CLOSE_S):
-                        await client.aclose()
+            await close_client(self._client)
 
     def abandon(self) -> None:
         """Nothing is to do: the pool keeps the client, and does not use it."""
@@ -229,6 +226,14 @@ class RedisConnection:
             if isinstance(reply, Exception) and is_lost(reply):
                 raise reply
         return replies
+
+
+async def close_client(client: Any) -> None:
+    """Disconnect a client, and those of the sentinels that it asks, whatever the server does."""
+    for it in all_clients(client):
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await it.aclose()
 
 
 def unavailable(exc: Exception) -> Unavailable:

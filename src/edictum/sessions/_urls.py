@@ -182,7 +182,7 @@ def read_sqlite_path(url: str) -> str:
 
 def _import_sqlite() -> Any:
     problem = "The SQLite session store needs a POSIX system with sqlite3."
-    return _import_store("_sqlite", problem, "Use memory: or a server.")
+    return import_store("edictum.sessions._sqlite", problem, "Use memory: or a server.")
 
 
 def _redis(url: str, options: Options) -> Ledger:
@@ -215,12 +215,13 @@ def _refuse_query(url: str) -> None:
 
 def _import_server(extra: str) -> Any:
     problem = f"The {extra} session store is not installed."
-    return _import_store(f"_{extra}", problem, name_extra(extra))
+    return import_store(f"edictum.sessions._{extra}", problem, name_extra(extra))
 
 
-def _import_store(module: str, problem: str, hint: str) -> Any:
+def import_store(module: str, problem: str, hint: str) -> Any:
+    """Import a store that needs what is not everywhere; say what to do where it is missing."""
     try:
-        return import_module(f"edictum.sessions.{module}")
+        return import_module(module)
     except ImportError as exc:
         raise EdictumConfigError(problem, hint=hint) from exc
 

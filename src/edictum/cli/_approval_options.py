@@ -1,0 +1,105 @@
+"""What the subcommands of ``edictum approvals`` share: the store, who answers, what is shown."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from edictum.approval import ApprovalGrant, ApprovalQueue, QueuedApproval, open_approvals
+from edictum.audit._report_tables import escape_hidden
+from edictum.core.values import dumps
+from edictum.errors import EdictumConfigError
+from edictum.sessions._urls import read_scheme, read_sqlite_path
+
+Shown: TypeAlias = QueuedApproval | ApprovalGrant
+
+
+def open_store(url: str) -> ApprovalQueue:
+    """Return the queue of a URL. A file that is not there is a mistake, not a new queue."""
+    if read_scheme(url) == "sqlite":
+        path = read_sqlite_path(url.partition("?")[0])
+        if not Path(path).exists():
+            hint = "Name the file that the agents use."
+            raise EdictumConfigError(f"There is no file {path!r}.", hint=hint)
+    return open_approvals(url)
+
+
+def add_row_filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="ID", help="of this session")
+    parser.add_argument("--tool", metavar="NAME", help="of this tool")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="JSON, one line each")
+
+
+def add_approver(parser: argparse.ArgumentParser) -> None:
+    what = "who answers; the default is the user of the operating system"
+    parser.add_argument("--approver", metavar="NAME", help=what)
+
+
+def read_approver(options: argparse.Namespace) -> str:
+    """Return the name under which an answer is given."""
+    if options.approver:
+        return str(options.approver)
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError) as exc:
+        hint = "Use --approver NAME."
+        raise EdictumConfigError("The operating system does not name its user.", hint=hint) from exc
+
+
+def to_json_line(row: Shown) -> str:
+    """Return a request or a grant as JSON."""
+    return dumps({it.name: _to_plain(getattr(row, it.name)) for it in fields(row)})
+
+
+def _to_plain(value: Any) -> Any:
+    """Return times as ISO 8601, and what is in a tuple as plain data as well."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_to_plain(it) for it in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {it.name: _to_plain(getattr(value, it.name)) for it in fields(value)}
+    return value
+
+
+def format_moment(moment: datetime) -> str:
+    """Return a time as the clock on the wall shows it."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def describe_request(row: QueuedApproval) -> str:
+    """Return all that a person should know of a request, a line for each thing.
+
+    What a model has written cannot begin a line, or repaint the screen.
+    """
+    lines = [f"{name:<10} {escape_hidden(text)}" for name, text in _list_facts(row) if text]
+    return "\n".join(lines)
+
+
+def _list_facts(row: QueuedApproval) -> Iterator[tuple[str, str]]:
+    yield "request", row.approval_id
+    yield "question", row.message
+    yield "tool", row.tool_name
+    yield "arguments", dumps(row.tool_args)
+    yield "principal", dumps(row.principal) if row.principal else ""
+    yield "session", row.session_id or ""
+    yield "contract", row.contract or ""
+    yield "asked", format_moment(row.asked_at)
+    silence = "runs" if row.timeout_effect == "allow" else "is denied"
+    yield "until", f"{format_moment(row.expires_at)}; without an answer the call {silence}"
+    yield "approvers", "; ".join(dumps(terms) for terms in row.approvers)
+    by = f" by {row.approver}" if row.approver else ""
+    yield "status", f"{row.status}{by}"
+    yield "reason", row.reason or ""
+    for answer in row.answers:
+        yield "yes", f"{answer.approver}, {format_moment(answer.at)}"
+    yield "changed to", dumps(row.changed_args) if row.changed_args is not None else ""
+    yield "grant", row.grant_id or ""

@@ -1,0 +1,373 @@
+"""``edictum approvals`` as people type it, while a call waits in another place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from edictum import Edictum, ToolDenied, ToolExecutionResult
+from edictum.approval import ApprovalQueue, QueuedApproval
+from edictum.cli.main import main
+from support.guards import approval_contract
+from support.waiting import wait_until
+
+LONG = 60.0
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'approvals.db'}"
+
+
+@pytest.fixture
+async def guard(url: str) -> AsyncIterator[Edictum]:
+    made = Edictum(contracts=[approval_contract(timeout=LONG)], approval_backend=url)
+    yield made
+    await made.close()
+
+
+def start(guard: Edictum, amount: int = 10, **options: Any) -> asyncio.Future[Any]:
+    """Make a call that asks."""
+    call = guard.dispatch("refund", {"amount": amount}, lambda amount: amount, **options)
+    return asyncio.ensure_future(call)
+
+
+async def next_request(queue: ApprovalQueue, count: int = 1) -> QueuedApproval:
+    """Return the newest of so many requests, as soon as they are there."""
+    async with asyncio.timeout(LONG):
+        while len(pending := await queue.pending()) < count:  # noqa: ASYNC110 - in a store
+            await asyncio.sleep(0.01)
+    return pending[-1]
+
+
+async def run_command(url: str, name: str, *arguments: str) -> int:
+    return await asyncio.to_thread(main, ["approvals", name, *arguments, "--store", url])
+
+
+def read_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+# --- On any store ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "valkey", "postgres"])
+def any_url(request: pytest.FixtureRequest, url: str) -> str:
+    if request.param == "sqlite":
+        return url
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    if request.param == "postgres":
+        return f"{found}?schema=commands_{time.time_ns()}"
+    with redis.Redis.from_url(found) as client:
+        client.flushdb()
+    return found
+
+
+async def test_a_call_is_listed_shown_and_approved(
+    any_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guard = Edictum(contracts=[approval_contract(timeout=LONG)], approval_backend=any_url)
+    running = start(guard, session_id="s-1")
+    asked = (await next_request(guard.approvals)).approval_id
+    assert await run_command(any_url, "list") == 0
+    assert f"1 pending\n=========\nid{' ' * 34}  asked" in (printed := capsys.readouterr().out)
+    assert asked in printed
+    assert await run_command(any_url, "show", asked) == 0
+    assert 'arguments  {"amount": 10}' in capsys.readouterr().out
+    assert await run_command(any_url, "approve", asked, "--approver", "ann", "--json") == 0
+    (said,) = read_lines(capsys)
+    assert (said["approval_id"], said["approver"]) == (asked, "ann")
+    assert isinstance(await running, ToolExecutionResult)
+    await guard.close()
+
+
+# --- Lists ----------------------------------------------------------------------------------------
+
+
+async def test_lists_have_filters_pages_and_json(
+    guard: Edictum, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+    for number in range(3):
+        calls.append(start(guard, number, session_id=f"s-{number % 2}"))
+        await next_request(guard.approvals, number + 1)
+    assert await run_command(url, "list", "--json", "--session", "s-0") == 0
+    assert [it["tool_args"] for it in read_lines(capsys)] == [{"amount": 0}, {"amount": 2}]
+    assert await run_command(url, "list", "--limit", "2") == 0
+    note = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "There may be more: --after " in note
+    assert await run_command(url, "list", "--json", "--after", note.split()[-1]) == 0
+    assert [it["tool_args"] for it in read_lines(capsys)] == [{"amount": 2}]
+    assert await run_command(url, "list", "--json", "--tool", "other") == 0
+    assert read_lines(capsys) == []
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+
+
+async def test_a_model_cannot_write_lines_of_its_own(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor repaint the terminal: arguments may be quoted in the question."""
+    contract = approval_contract(message="x\nstatus     approved\x1b[2J", timeout=LONG)
+    guard = Edictum(contracts=[contract], approval_backend=url)
+    running = start(guard)
+    request = await next_request(guard.approvals)
+    await run_command(url, "show", request.approval_id)
+    await run_command(url, "list")
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    assert "\nstatus     approved" not in printed
+    running.cancel()
+    await asyncio.wait([running])
+    await guard.close()
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+async def test_several_are_denied_with_a_reason(
+    guard: Edictum, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that cannot be answered does not keep the others from being answered."""
+    calls = [start(guard, number) for number in range(2)]
+    await next_request(guard.approvals, 2)
+    ids = [it.approval_id for it in await guard.approvals.pending()]
+    assert await run_command(url, "deny", ids[0], "unknown", ids[1], "--reason", "no") == 1
+    shown = capsys.readouterr()
+    assert shown.out == f"{ids[0]}  denied\n{ids[1]}  denied\n"
+    assert "No approval request 'unknown'" in shown.err
+    for outcome in await asyncio.gather(*calls):
+        assert isinstance(outcome, ToolDenied)
+        assert outcome.details == "no"
+
+
+@pytest.mark.parametrize(
+    ("options", "amount"),
+    [(["--set", "amount=5"], 5), (["--args", '{"amount": 6}'], 6), ([], 7)],
+)
+async def test_arguments_are_changed(
+    guard: Edictum,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    amount: int,
+) -> None:
+    """On the command line, or in an editor."""
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; open(sys.argv[1], 'w').write('{\"amount\": 7}')")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {editor}")
+    running = start(guard)
+    asked = (await next_request(guard.approvals)).approval_id
+    assert await run_command(url, "edit", asked, *options) == 0
+    outcome = await running
+    assert isinstance(outcome, ToolExecutionResult)
+    assert outcome.value == amount
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--args", "[1]"], "not a JSON object"),
+        (["--args", "{"], "are not JSON"),
+        ([], "The editor 'false' failed"),
+    ],
+)
+async def test_arguments_that_cannot_be_read_answer_nothing(
+    guard: Edictum,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    problem: str,
+) -> None:
+    monkeypatch.setenv("VISUAL", "false")
+    running = start(guard)
+    asked = (await next_request(guard.approvals)).approval_id
+    assert await run_command(url, "edit", asked, *options) == 1
+    assert problem in capsys.readouterr().err
+    assert [it.approval_id for it in await guard.approvals.pending()] == [asked]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_grant_is_given_listed_and_revoked(
+    guard: Edictum, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until then further calls of the session are not asked about."""
+    running = start(guard, session_id="s")
+    asked = (await next_request(guard.approvals)).approval_id
+    terms = ["--grant", "session", "--until", "8h", "--match", 'amount={"at_most": 50}']
+    assert await run_command(url, "approve", asked, *terms) == 0
+    assert f"{asked}  approved" in capsys.readouterr().out
+    await running
+    assert isinstance(await start(guard, 40, session_id="s"), ToolExecutionResult)
+    assert await run_command(url, "grants", "--json") == 0
+    (grant,) = read_lines(capsys)
+    assert (grant["session_id"], grant["args"]) == ("s", {"amount": {"at_most": 50}})
+    assert await run_command(url, "grants") == 0
+    assert f"1 in force\n==========\nid{' ' * 34}  granted by" in capsys.readouterr().out
+    assert await run_command(url, "revoke", grant["grant_id"]) == 0
+    assert await run_command(url, "grants", "--json") == 0
+    assert capsys.readouterr().out == f"{grant['grant_id']}  revoked\n"
+    again = start(guard, 40, session_id="s")
+    second = (await next_request(guard.approvals)).approval_id
+    assert await run_command(url, "deny", second) == 0
+    assert isinstance(await again, ToolDenied)
+
+
+async def test_a_yes_is_revoked(
+    guard: Edictum, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While its tool was not started."""
+    request = await guard.approvals.request_approval("refund", {}, "?", timeout=LONG)
+    assert await run_command(url, "approve", request.approval_id) == 0
+    assert await run_command(url, "revoke", request.approval_id) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{request.approval_id}  void"
+    assert await run_command(url, "revoke", "unknown") == 1
+    assert "No grant 'unknown'" in capsys.readouterr().err
+
+
+# --- Mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (["show", "unknown"], "No approval request 'unknown'"),
+        (["list", "--limit", "0"], "limit is 0"),
+        (["list", "--", "x"], "stands after --"),
+        (["approve", "x", "--until", "8h"], "are for grants"),
+        (["approve", "x", "--grant", "session", "--until", "soon"], "--until is 'soon'"),
+        (["approve", "x", "--grant", "session", "--match", "amount"], "--match is 'amount'"),
+        (["approve", "x", "--grant", "principal"], "until when it counts"),
+    ],
+)
+async def test_a_command_that_cannot_be_is_refused(
+    guard: Edictum, url: str, capsys: pytest.CaptureFixture[str], command: list[str], problem: str
+) -> None:
+    await guard.approvals.check()
+    name, *rest = command
+    given = ["approvals", name, "--store", url, *rest]
+    assert await asyncio.to_thread(main, given) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_not_made(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path that is mistyped would show an empty queue."""
+    assert main(["approvals", "list", "--store", url]) == 2
+    assert "There is no file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Watching -------------------------------------------------------------------------------------
+
+
+def start_process(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "edictum", "approvals", *arguments]
+    return subprocess.Popen(command, **streams)
+
+
+class Screen:
+    """A terminal with ``watch`` in it."""
+
+    def __init__(self, url: str) -> None:
+        self._outer, inner = pty.openpty()
+        streams = {"stdin": inner, "stdout": inner, "stderr": inner}
+        self.process = start_process("watch", "--store", url, "--approver", "ann", **streams)
+        os.close(inner)
+        os.set_blocking(self._outer, False)
+        self._shown = b""
+
+    def has_shown(self, text: str) -> bool:
+        """Return whether a text has been shown since the last one."""
+        with suppress(OSError):  # nothing new, or it has ended
+            self._shown += os.read(self._outer, 65_536)
+        found = text.encode() in self._shown
+        if found:
+            self._shown = self._shown.partition(text.encode())[2]
+        return found
+
+    async def expect(self, text: str) -> None:
+        await asyncio.to_thread(wait_until, lambda: self.has_shown(text))
+
+    def type(self, keys: str) -> None:
+        os.write(self._outer, keys.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._outer)
+
+
+@pytest.mark.slow
+async def test_requests_are_answered_with_one_key(guard: Edictum, url: str) -> None:
+    """Yes, no with a reason, later, yes for the session; then q."""
+    await guard.approvals.check()
+    screen = Screen(url)
+    try:
+        await screen.expect("q quits")
+        running = start(guard, 1)
+        await screen.expect("[q] quit")
+        screen.type("xy")  # a key that means nothing is left out
+        await screen.expect("approved")
+        assert isinstance(await running, ToolExecutionResult)
+        running = start(guard, 2)
+        await screen.expect("[q] quit")
+        screen.type("n")
+        await screen.expect("Why?")
+        screen.type("not today\n")
+        assert (await running).details == "not today"
+        later = start(guard, 3)
+        await screen.expect("[q] quit")
+        screen.type("s")
+        running = start(guard, 4, session_id="s")
+        await screen.expect('"amount": 4')
+        await screen.expect("[q] quit")
+        screen.type("g")
+        await screen.expect("approved")
+        assert isinstance(await running, ToolExecutionResult)
+        (grant,) = await guard.approvals.grants()
+        assert (grant.session_id, grant.approver) == ("s", "ann")
+        screen.type("q")
+        await asyncio.to_thread(screen.process.wait, LONG)
+        assert screen.process.returncode == 0
+        later.cancel()
+        await asyncio.wait([later])
+    finally:
+        screen.close()
+
+
+@pytest.mark.slow
+async def test_requests_are_printed_as_they_come(guard: Edictum, url: str) -> None:
+    """Each once, for other programs."""
+    await guard.approvals.check()
+    process = start_process("watch", "--json", "--store", url, stdout=subprocess.PIPE)
+    calls = []
+    try:
+        assert process.stdout is not None
+        for amount in (1, 2):
+            calls.append(start(guard, amount))
+            line = await asyncio.to_thread(process.stdout.readline)
+            assert json.loads(line)["tool_args"] == {"amount": amount}
+    finally:
+        process.kill()
+        process.communicate()
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
