@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Protocol, Unpack
 from uuid import uuid4
 
+from edictum._logs import APPROVAL_NOT_NOTIFIED, log
 from edictum.approval._steps import (
     Answering,
     Asking,
@@ -75,6 +76,16 @@ class QueuedApproval:
     reason: str | None
 
 
+class Notifier(Protocol):
+    """Tells people that a request waits. A request whose call was made again after a crash is told
+    again, with the same id. May have ``async close()``.
+    """
+
+    def notify(self, request: QueuedApproval) -> None:
+        """Have a request told, and return at once: a call waits meanwhile."""
+        ...
+
+
 @record
 class Listing:
     """Which pending requests to list: the oldest first, those after the one of an id."""
@@ -102,7 +113,12 @@ class ApprovalQueue:
     """
 
     def __init__(
-        self, store: Store, *, lease_s: float = ASKER_LEASE_S, wait_s: float = DEFAULT_WAIT_S
+        self,
+        store: Store,
+        *,
+        lease_s: float = ASKER_LEASE_S,
+        wait_s: float = DEFAULT_WAIT_S,
+        notify: Sequence[Notifier] = (),
     ) -> None:
         self.name = store.name
         self._lease_s = lease_s
@@ -111,6 +127,7 @@ class ApprovalQueue:
         self._holders: dict[str, str] = {}  # by approval id, for as long as it is waited for
         self._claims: dict[str, str] = {}  # taken, not used
         self._used: dict[str, str] = {}
+        self._notifiers = notify
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
     def _send(self, step: QueueStep) -> Awaitable[Any]:
@@ -143,6 +160,7 @@ class ApprovalQueue:
         )
         asked: QueueRow = await self._send(Asking(made, self._lease_s))
         self._holders[asked.approval_id] = made.holder
+        self._notify(asked)
         return ApprovalRequest(
             asked.approval_id,
             tool_name,
@@ -156,6 +174,25 @@ class ApprovalQueue:
             made.session_id,
             asked.digest,
         )
+
+    def _notify(self, asked: QueueRow) -> None:
+        """Tell the notifiers; what fails there changes nothing about the request."""
+        if asked.status is not ApprovalStatus.PENDING:
+            return
+        for notifier in self._notifiers:
+            try:
+                notifier.notify(_to_public(asked))
+            except Exception as exc:
+                name, approval_id = type(notifier).__name__, asked.approval_id
+                log(
+                    APPROVAL_NOT_NOTIFIED,
+                    "%s was not told of the approval request %s: %s",
+                    name,
+                    approval_id,
+                    exc,
+                    exc_info=exc,
+                    approval_id=approval_id,
+                )
 
     async def wait_for_decision(
         self, approval_id: str, timeout: float | None = None
@@ -285,7 +322,10 @@ class ApprovalQueue:
         await Operation(self._pool, "ping", None)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, once the notifiers are done."""
+        for notifier in self._notifiers:
+            if hasattr(notifier, "close"):
+                await notifier.close()
         await self._pool.leave()
         await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
 

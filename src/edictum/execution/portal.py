@@ -48,13 +48,20 @@ class Portal:
                 return nested._capture(awaitable)
         return self._capture(awaitable)
 
-    def _capture(self, awaitable: Awaitable[Any]) -> Any:
+    def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
+        """Begin to run the awaitable, and return at once. The result is as that of ``capture``.
+
+        Raises NotStarted when there can be no thread.
+        """
         try:
             loop = self._running_loop()
         except NotStarted:
             close(awaitable)
             raise
-        running = asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
+        return asyncio.run_coroutine_threadsafe(capture(awaitable), loop)
+
+    def _capture(self, awaitable: Awaitable[Any]) -> Any:
+        running = self.start(awaitable)
         try:
             return running.result()
         except KeyboardInterrupt:

@@ -1,0 +1,213 @@
+"""Read what a browser or a program sends to the approval pages, and write what it gets back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+from edictum.approval._page import make_style_policy, write_notice_page
+from edictum.core._records import record
+from edictum.core.values import dumps
+
+MAX_BODY_BYTES = 65_536
+MAX_ANSWERS = 100
+MAX_REASON_CHARS = 1_000
+MAX_PAGE = 1_000
+HTML, JSON = "text/html; charset=utf-8", "application/json"
+
+Scope: TypeAlias = Mapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@record
+class Response:
+    """What is sent back. ``refused``: why, for the log alone; ``about``: the request, if known."""
+
+    status: int
+    content_type: str
+    text: str
+    refused: str | None = None
+    about: str | None = None
+
+
+class Refusal(Exception):
+    """Something that is not served. ``reason`` is for the log, ``text`` for the one who sent it."""
+
+    def __init__(self, status: int, text: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.text, self.reason = status, text, reason
+
+
+class Exchange:
+    """One request over HTTP, and how to read it."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope, self._receive = scope, receive
+        self.method: str = scope["method"]
+        self._root: str = scope.get("root_path", "")
+        self.path = _strip_root(scope["path"], self._root)
+        self.query = scope.get("query_string", b"").decode("latin-1")
+
+    @property
+    def route(self) -> str:
+        """The first part of the path: the rest may be a token, which is not written to a log."""
+        return "/" + self.path.strip("/").partition("/")[0]
+
+    @property
+    def client(self) -> str | None:
+        client = self.scope.get("client")
+        return str(client[0]) if client else None
+
+    @property
+    def is_api(self) -> bool:
+        return self.route == "/api"
+
+    def link(self, token: str) -> str:
+        """Return where the form of a page is posted to, as a path."""
+        return f"{self._root.rstrip('/')}/t/{token}"
+
+    def get_header(self, name: bytes) -> str | None:
+        found = [value for key, value in self.scope["headers"] if key.lower() == name]
+        return found[0].decode("latin-1") if found else None
+
+    def check_origin(self) -> None:
+        """Refuse what a page of another site has a browser send."""
+        if self.get_header(b"sec-fetch-site") not in (None, "same-origin", "none"):
+            raise Refusal(403, "Pages of other sites may not do this.", "origin")
+
+    async def read_body(self, content_type: str) -> bytes:
+        """Return the body. A large one is refused before it is read, or as soon as that shows."""
+        given = (self.get_header(b"content-type") or "").partition(";")[0].strip().lower()
+        if given != content_type:
+            raise Refusal(415, f"Send {content_type}.", "content type")
+        length = self.get_header(b"content-length")
+        if length is not None and (not length.isdigit() or int(length) > MAX_BODY_BYTES):
+            raise Refusal(413, "That is too large.", "too large")
+        body = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":  # what came until then is not an answer
+                raise Refusal(400, "The request was broken off.", "broken off")
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                raise Refusal(413, "That is too large.", "too large")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    def refuse(
+        self, status: int, text: str, reason: str | None = None, about: str | None = None
+    ) -> Response:
+        if self.is_api:
+            return Response(status, JSON, dumps({"error": text}), reason, about)
+        page = write_notice_page("Not possible", text)
+        return Response(status, HTML, page, reason, about)
+
+
+def _strip_root(path: str, root: str) -> str:
+    """Return the path below where the app is mounted; servers differ in whether it is cut off."""
+    root = root.rstrip("/")
+    return path[len(root) :] if root and (path + "/").startswith(root + "/") else path
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def read_form(body: bytes) -> dict[str, Any]:
+    """Return the answer that a form was filled in with."""
+    try:
+        fields = parse_qs(body.decode(), strict_parsing=bool(body), max_num_fields=20)
+    except ValueError:
+        raise Refusal(400, "The form cannot be read.", "not readable") from None
+    said = {name: values[-1] for name, values in fields.items()}
+    return _check_answer(
+        {**said, "approved": {"approve": True, "deny": False}.get(said.pop("answer", ""))}
+    )
+
+
+def read_answers(body: bytes) -> list[dict[str, Any]]:
+    """Return the answers of ``{"answers": [{"approval_id": ..., "approved": ...}]}``."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refusal(400, "Send JSON.", "not readable") from None
+    answers = given.get("answers") if isinstance(given, dict) else None
+    if not isinstance(answers, list) or not 1 <= len(answers) <= MAX_ANSWERS:
+        text = f'Send {{"answers": [...]}}, with 1 to {MAX_ANSWERS} of them.'
+        raise Refusal(400, text, "not readable")
+    return [_check_answer(each) for each in answers]
+
+
+def _check_answer(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict) or not isinstance(said.get("approved"), bool):
+        raise Refusal(400, "An answer needs approved: true or false.", "not readable")
+    texts = [said.get(name, "") for name in ("approval_id", "token", "reason")]
+    if not all(isinstance(text, str) for text in texts) or len(texts[-1]) > MAX_REASON_CHARS:
+        text = (
+            f"Ids, tokens and reasons are texts, reasons of {MAX_REASON_CHARS} characters at most."
+        )
+        raise Refusal(400, text, "not readable")
+    return said
+
+
+def read_query(query: str) -> dict[str, Any]:
+    """Return the filters of a list: ``session_id``, ``tool_name``, ``limit``, ``after``."""
+    try:
+        given = {name: values[-1] for name, values in parse_qs(query, max_num_fields=20).items()}
+        limit = int(given.pop("limit", "100"))
+    except ValueError:
+        raise Refusal(400, "The limit is a number.", "not readable") from None
+    if unknown := set(given) - {"session_id", "tool_name", "after"}:
+        raise Refusal(400, f"Unknown: {', '.join(sorted(unknown))[:200]}.", "not readable")
+    return {**given, "limit": max(1, min(limit, MAX_PAGE))}
+
+
+# --- Sending --------------------------------------------------------------------------------------
+
+
+def make_json_response(status: int, value: Any) -> Response:
+    return Response(status, JSON, dumps(value))
+
+
+def _list_headers(response: Response, length: int) -> dict[str, str]:
+    policy = (
+        f"default-src 'none'; style-src {make_style_policy()}; form-action 'self';"
+        " frame-ancestors 'none'; base-uri 'none'"
+    )
+    return {
+        "content-type": response.content_type,
+        "content-length": str(length),
+        "content-security-policy": policy,
+        "cache-control": "no-store",
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        **({"allow": "GET, HEAD, POST"} if response.status == 405 else {}),
+    }
+
+
+async def send_response(scope: Scope, response: Response, send: Send) -> None:
+    body = response.text.encode("utf-8", "replace")
+    headers = _list_headers(response, len(body))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status,
+            "headers": [(name.encode(), text.encode("latin-1")) for name, text in headers.items()],
+        }
+    )
+    sent = b"" if scope["method"] == "HEAD" else body
+    await send({"type": "http.response.body", "body": sent})
+
+
+async def answer_lifespan(receive: Receive, send: Send) -> None:
+    """Answer a server that serves the app alone and tells when it starts and stops."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

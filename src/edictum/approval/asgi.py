@@ -1,0 +1,222 @@
+"""An ASGI app for the people who answer: a page for each request, and a JSON API.
+
+Mount it in FastAPI or Starlette, or serve it alone::
+
+    app.mount("/approvals", ApprovalApp(queue, links))
+
+A person comes by a link of ``ApprovalLinks``, which says who they are. ``identify`` is for an
+application that knows its users itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from edictum._logs import APPROVAL_FAILED, APPROVAL_REFUSED, log
+from edictum.approval._exchange import (
+    HTML,
+    JSON,
+    Exchange,
+    Receive,
+    Refusal,
+    Response,
+    Scope,
+    Send,
+    answer_lifespan,
+    make_json_response,
+    read_answers,
+    read_form,
+    read_query,
+    send_response,
+)
+from edictum.approval._page import write_request_page
+from edictum.approval.links import ApprovalLinks, LinkRefused
+from edictum.approval.queue import ApprovalQueue, QueuedApproval
+from edictum.approval.webhook import describe_request
+from edictum.core.call import Principal
+from edictum.errors import EdictumError, EdictumInputError
+
+NOT_FOUND = "This link is not valid. It may have expired. Ask for a new one."
+FORM = "application/x-www-form-urlencoded"
+Identify: TypeAlias = Callable[[Scope], Principal | Awaitable[Principal | None] | None]
+
+
+class ApprovalApp:
+    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``)."""
+
+    def __init__(
+        self, queue: ApprovalQueue, links: ApprovalLinks, *, identify: Identify | None = None
+    ) -> None:
+        self._queue, self._links, self._identify = queue, links, identify
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await answer_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            response = await self._respond(Exchange(scope, receive))
+            await send_response(scope, response, send)
+
+    async def _respond(self, exchange: Exchange) -> Response:
+        try:
+            response = await self._route(exchange)
+        except LinkRefused as exc:
+            response = exchange.refuse(404, NOT_FOUND, exc.reason, exc.approval_id)
+        except Refusal as exc:
+            response = exchange.refuse(exc.status, exc.text, exc.reason)
+        except EdictumError as exc:
+            log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
+            response = exchange.refuse(503, "The approvals cannot be reached now. Try again.")
+        if response.refused is not None:
+            _log_refused(exchange, response.refused, response.about)
+        return response
+
+    async def _route(self, exchange: Exchange) -> Response:
+        kind, _, rest = exchange.path.strip("/").partition("/")
+        routes: dict[tuple[str, str], Callable[[Exchange, str], Awaitable[Response]]] = {
+            ("GET", "t"): self._show_linked,
+            ("POST", "t"): self._answer_linked,
+            ("GET", "requests"): self._show_identified,
+            ("GET", "api"): self._read,
+            ("POST", "api"): self._answer_many,
+        }
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        route = routes.get((method, kind))
+        if route is not None:
+            return await route(exchange, rest)
+        if any(name == kind for _, name in routes):
+            raise Refusal(405, "This method is not allowed here.", "method")
+        raise Refusal(404, NOT_FOUND, "path")
+
+    # --- Pages ------------------------------------------------------------------------------------
+
+    async def _show_linked(self, exchange: Exchange, token_text: str) -> Response:
+        token = self._links.read_token(token_text)
+        request = await self._find(token.approval_id)
+        return await self._write_page(exchange, request, token.approver, token_text)
+
+    async def _show_identified(self, exchange: Exchange, approval_id: str) -> Response:
+        """Show a request to a user whom the application knows; the form has a link of their own."""
+        approver = await self._identify_user(exchange)
+        request = await self._find(approval_id)
+        token = self._links.make_token(request, approver)
+        return await self._write_page(exchange, request, approver, token)
+
+    async def _answer_linked(self, exchange: Exchange, token_text: str) -> Response:
+        token = self._links.read_token(token_text)
+        said = read_form(await exchange.read_body(FORM))
+        try:
+            request = await self._answer(token.approval_id, token.approver, said)
+        except EdictumInputError as exc:
+            request = await self._find(token.approval_id)
+            page = write_request_page(
+                request, token.approver, exchange.link(token_text), notice=str(exc)
+            )
+            return Response(409, HTML, page, "answer", token.approval_id)
+        return await self._write_page(
+            exchange, request, token.approver, token_text, "Your answer is recorded."
+        )
+
+    async def _write_page(
+        self,
+        exchange: Exchange,
+        request: QueuedApproval,
+        approver: Principal,
+        token: str,
+        notice: str = "",
+    ) -> Response:
+        page = write_request_page(request, approver, exchange.link(token), notice=notice)
+        return Response(200, HTML, page)
+
+    async def _find(self, approval_id: str) -> QueuedApproval:
+        request = await self._queue.get(approval_id)
+        if request is None:
+            raise LinkRefused("unknown", approval_id)
+        return request
+
+    async def _answer(
+        self, approval_id: str, approver: Principal, said: Mapping[str, Any]
+    ) -> QueuedApproval:
+        return await self._queue.answer(
+            approval_id,
+            said["approved"],
+            approver=approver.user_id or "",
+            reason=said.get("reason") or None,
+        )
+
+    # --- The API ----------------------------------------------------------------------------------
+
+    async def _read(self, exchange: Exchange, path: str) -> Response:
+        kind, _, approval_id = path.partition("/")
+        if kind != "requests":
+            raise Refusal(404, NOT_FOUND, "path")
+        await self._identify_user(exchange)
+        if approval_id:
+            return make_json_response(200, describe_state(await self._find(approval_id)))
+        listed = await self._queue.pending(**read_query(exchange.query))
+        return make_json_response(
+            200, {"requests": [describe_state(request) for request in listed]}
+        )
+
+    async def _answer_many(self, exchange: Exchange, path: str) -> Response:
+        """Answer several requests; each has its own result, and one that fails stops no other."""
+        if path != "answers":
+            raise Refusal(404, NOT_FOUND, "path")
+        exchange.check_origin()
+        user = await self._identify_user(exchange) if self._identify is not None else None
+        answers = read_answers(await exchange.read_body(JSON))
+        results = [await self._answer_one(exchange, user, each) for each in answers]
+        return make_json_response(200, {"results": results})
+
+    async def _answer_one(
+        self, exchange: Exchange, user: Principal | None, said: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        approval_id = said.get("approval_id")
+        try:
+            if "token" in said:
+                token = self._links.read_token(said["token"])
+                user, approval_id = token.approver, token.approval_id
+            if user is None or not isinstance(approval_id, str):
+                raise LinkRefused("no identity")
+            await self._find(approval_id)
+            request = await self._answer(approval_id, user, said)
+        except LinkRefused as exc:
+            _log_refused(exchange, exc.reason, exc.approval_id)
+            return {"approval_id": said.get("approval_id"), "error": NOT_FOUND}
+        except EdictumInputError as exc:
+            _log_refused(exchange, "answer", approval_id)
+            return {"approval_id": approval_id, "error": str(exc)}
+        return {"approval_id": approval_id, "status": request.status}
+
+    async def _identify_user(self, exchange: Exchange) -> Principal:
+        found = self._identify(exchange.scope) if self._identify is not None else None
+        user = await found if isawaitable(found) else found
+        if user is None or not user.user_id:
+            raise Refusal(401, "Who are you? Log in, or use a link.", "no identity")
+        return user
+
+
+def describe_state(request: QueuedApproval) -> dict[str, Any]:
+    """Return a request and what became of it, as JSON-ready data."""
+    return {
+        **describe_request(request),
+        "status": request.status,
+        "approver": request.approver,
+        "reason": request.reason,
+    }
+
+
+def _log_refused(exchange: Exchange, reason: str, about: str | None) -> None:
+    log(
+        APPROVAL_REFUSED,
+        "Refused at the approval pages: %s (%s %s)",
+        reason,
+        exchange.method,
+        exchange.route,
+        reason=reason,
+        approval_id=about,
+        client=exchange.client,
+    )
