@@ -15,12 +15,14 @@ from typing import Any, Literal, Protocol, Unpack
 from uuid import uuid4
 
 from edictum._logs import APPROVAL_NOT_NOTIFIED, log
+from edictum.approval._rows import RequestRow
 from edictum.approval._steps import (
     Answering,
     Asking,
     Ending,
+    Listing,
     Looking,
-    QueueRow,
+    Polling,
     QueueStep,
     Rejection,
     Revoking,
@@ -35,7 +37,6 @@ from edictum.approval.port import (
     ApprovalStatus,
     RequestOptions,
 )
-from edictum.core._records import record
 from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumInputError
 from edictum.execution.portal import PORTAL
@@ -86,25 +87,6 @@ class Notifier(Protocol):
         ...
 
 
-@record
-class Listing:
-    """Which pending requests to list: the oldest first, those after the one of an id."""
-
-    session_id: str | None
-    tool_name: str | None
-    limit: int
-    after: str | None
-
-
-@record
-class Polling:
-    """Ask what has changed, and renew the leases of those who wait."""
-
-    since: int
-    renewed: list[str]
-    lease_s: float
-
-
 class ApprovalQueue:
     """An approval backend on a store, and the other side of it: what is asked, and answers.
 
@@ -144,8 +126,8 @@ class ApprovalQueue:
     ) -> ApprovalRequest:
         """Ask, or find the question again that the same call has asked before a crash."""
         metadata = options.get("metadata") or EMPTY
-        made = QueueRow(
-            approval_id=str(uuid4()),
+        made = RequestRow(
+            row_id=str(uuid4()),
             session_id=options.get("session_id"),
             call_id=metadata.get("call_id"),
             digest=metadata.get("digest", ""),
@@ -158,11 +140,11 @@ class ApprovalQueue:
             contract=metadata.get("contract"),
             holder=str(uuid4()),
         )
-        asked: QueueRow = await self._send(Asking(made, self._lease_s))
-        self._holders[asked.approval_id] = made.holder
+        asked: RequestRow = await self._send(Asking(made, self._lease_s))
+        self._holders[asked.row_id] = made.holder
         self._notify(asked)
         return ApprovalRequest(
-            asked.approval_id,
+            asked.row_id,
             tool_name,
             tool_args,
             asked.message,
@@ -175,7 +157,7 @@ class ApprovalQueue:
             asked.digest,
         )
 
-    def _notify(self, asked: QueueRow) -> None:
+    def _notify(self, asked: RequestRow) -> None:
         """Tell the notifiers; what fails there changes nothing about the request."""
         if asked.status is not ApprovalStatus.PENDING:
             return
@@ -183,7 +165,7 @@ class ApprovalQueue:
             try:
                 notifier.notify(_to_public(asked))
             except Exception as exc:
-                name, approval_id = type(notifier).__name__, asked.approval_id
+                name, approval_id = type(notifier).__name__, asked.row_id
                 log(
                     APPROVAL_NOT_NOTIFIED,
                     "%s was not told of the approval request %s: %s",
@@ -214,7 +196,7 @@ class ApprovalQueue:
                 row = await self._send(Taking(approval_id, claim, self._lease_s, gives_up=True))
         return self._decide(approval_id, row, claim)
 
-    def _decide(self, approval_id: str, row: QueueRow | None, claim: str) -> ApprovalDecision:
+    def _decide(self, approval_id: str, row: RequestRow | None, claim: str) -> ApprovalDecision:
         if row is None:
             reason = "The request is not in the queue any more."
             return ApprovalDecision(False, status=ApprovalStatus.VOID, reason=reason)
@@ -277,7 +259,8 @@ class ApprovalQueue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EdictumInputError(f"pending: limit is {limit!r:.80}.", hint="Use 1 or more.")
-        wanted = Listing(session_id, tool_name, limit, after)
+        pending = ApprovalStatus.PENDING
+        wanted = Listing(RequestRow.kind, pending, session_id, tool_name, limit, after)
         rows = await Operation(self._pool, "approval", wanted)
         return [_to_public(row) for row in rows]
 
@@ -337,7 +320,7 @@ def _make_poll(pool: SenderPool, lease_s: float) -> Any:
     return poll
 
 
-def _is_awaited(row: QueueRow | None, claim: str) -> bool:
+def _is_awaited(row: RequestRow | None, claim: str) -> bool:
     """Return whether there is more to wait for: an answer, or the end of another call's claim."""
     if row is None:
         return False
@@ -346,7 +329,7 @@ def _is_awaited(row: QueueRow | None, claim: str) -> bool:
     )
 
 
-def _make_decision(row: QueueRow, status: ApprovalStatus) -> ApprovalDecision:
+def _make_decision(row: RequestRow, status: ApprovalStatus) -> ApprovalDecision:
     approved = status is ApprovalStatus.APPROVED
     at = datetime.now(UTC) if row.answered_at is None else _to_datetime(row.answered_at)
     return ApprovalDecision(approved, row.approver, row.reason, status, at, row.digest)
@@ -356,10 +339,10 @@ def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _to_public(row: QueueRow) -> QueuedApproval:
+def _to_public(row: RequestRow) -> QueuedApproval:
     answered = None if row.answered_at is None else _to_datetime(row.answered_at)
     return QueuedApproval(
-        row.approval_id,
+        row.row_id,
         row.status,
         row.tool_name,
         row.tool_args,
