@@ -218,6 +218,8 @@ def read_stats(policy: Policy, wiring: Wiring) -> Stats:
         functions_left_behind=POOL.abandoned.count,
         processes=_count_processes(),
         audit_failures=figures.audit_failures,
+        prompts=figures.prompts,
+        consequential_calls=figures.count_consequential(),
         sessions=None if count_sessions is None else count_sessions(),
     )
 

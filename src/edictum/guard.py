@@ -37,6 +37,7 @@ from edictum._factories import (
     build_policy,
     find_template,
     list_templates,
+    open_approval_store,
     open_session_store,
     open_sinks,
     parse_layers,
@@ -375,7 +376,7 @@ class Edictum(OlderGuard):
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
         if options.get("approval_backend") is None:
-            options["approval_backend"] = bundle.approvals.get("store")
+            options["approval_backend"] = open_approval_store(bundle)
         options.setdefault("require_store", bundle.session.get("require_store", False))
         start_telemetry(bundle)
         guard = cls(**options, mode=language.mode or "enforce")

@@ -59,8 +59,9 @@ class Stats:
     ``threads_left_behind`` are calls by tool that ran out of time and are still running,
     ``functions_left_behind`` user-supplied functions of all guards of the process. ``processes``
     are the workers of ``run_in: process``, busy and idle. ``audit_failures`` are events that a sink
-    did not take. ``sessions`` are those held in the memory of this process, None where a store
-    holds them.
+    did not take. ``prompts`` is how often a person was asked, ``consequential_calls`` how many
+    calls of tools that write or are irreversible have ended. ``sessions`` are those held in the
+    memory of this process, None where a store holds them.
     """
 
     policy_version: str | None
@@ -74,7 +75,15 @@ class Stats:
     functions_left_behind: int = 0
     processes: int = 0
     audit_failures: int = 0
+    prompts: int = 0
+    consequential_calls: int = 0
     sessions: int | None = None
+
+    @property
+    def prompts_per_100(self) -> float | None:
+        """How often a person was asked in 100 consequential calls; None without such."""
+        calls = self.consequential_calls
+        return 100 * self.prompts / calls if calls else None
 
     def count(self, **wanted: str | None) -> int:
         """Return how many calls have these fields: ``count(tool="search", outcome="denied")``."""
@@ -86,4 +95,4 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready data."""
-        return asdict(self)
+        return {**asdict(self), "prompts_per_100": self.prompts_per_100}

@@ -429,3 +429,68 @@ def test_a_key_of_a_file_and_of_standard_webhooks(tmp_path: Path) -> None:
 def test_a_notifier_has_notify(url: str) -> None:
     with pytest.raises(EdictumConfigError, match="notify is str"):
         open_approvals(url, notify="https://hooks.example")  # type: ignore[arg-type]  # wrong
+
+
+BUNDLE = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: notified}
+approvals:
+  store: ${STORE}
+  notify:
+    - url: ${HOOK}
+      key: ${HOOK_KEY}
+      allowed_hosts: [127.0.0.1]
+      timeout: 30s
+      body: {text: "{tool_name}", url: "{link}"}
+      link:
+        url: https://ops.example
+        key: ${HOOK_KEY}
+        valid: 5m
+        approver: {user_id: ann, role: ops}
+contracts:
+  - id: ask
+    type: pre
+    tool: t
+    then: {effect: approve, message: "sure?", timeout: 60s}
+"""
+
+
+async def test_a_bundle_names_webhooks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With keys from the environment, and a link for one person."""
+    async with serve("200 OK") as target:
+        for name, value in [("STORE", url), ("HOOK", target.url), ("HOOK_KEY", KEY)]:
+            monkeypatch.setenv(name, value)
+        guard = Edictum.from_yaml_string(BUNDLE)
+        running = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+        await wait_in_loop(lambda: target.got)
+        told = json.loads(target.got[0][1])
+        link = told["url"].removeprefix("https://ops.example/t/")
+        token = ApprovalLinks("https://ops.example", key=KEY).read_token(link)
+        assert (told["text"], token.approver) == ("t", Principal("ann", role="ops"))
+        await end(guard, running)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("key: ${HOOK_KEY}\n      key_file: /x", "key"),
+        ("allowed_hosts: []", "allowed_hosts"),
+        ("password: x", "password"),
+    ],
+)
+def test_a_bundle_with_a_wrong_webhook(line: str, problem: str) -> None:
+    """Every problem has its place in the file."""
+    text = f"""\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {{name: wrong}}
+defaults: {{mode: enforce}}
+approvals:
+  store: sqlite:///x.db
+  notify:
+    - url: https://hooks.example/x
+      {line}
+"""
+    with pytest.raises(EdictumConfigError, match=problem):
+        Edictum.from_yaml_string(text)

@@ -244,7 +244,9 @@ def _prepare(plan: Plan, figures: Figures) -> Any:
     template = None
     if not plan.hooks_before and not plan.session and not plan.rules:
         template = reservation_template(plan.tools, plan.limits)
-    plan.memo[MEMO] = (template or NEVER, figures.tallies[plan.tool])
+    tally = figures.tallies[plan.tool]
+    tally.side_effect = plan.entry.side_effect
+    plan.memo[MEMO] = (template or NEVER, tally)
     return plan.memo[MEMO]
 
 
