@@ -1,20 +1,32 @@
 """Approvals: a person decides."""
 
 from edictum.approval._urls import open_approvals
+from edictum.approval.grants import GrantTerms
 from edictum.approval.links import ApprovalLinks
 from edictum.approval.local import LocalApprovalBackend
 from edictum.approval.memory import InMemoryApprovalBackend
 from edictum.approval.port import ApprovalBackend, ApprovalDecision, ApprovalRequest, ApprovalStatus
-from edictum.approval.queue import ApprovalQueue, Notifier, QueuedApproval
+from edictum.approval.queue import (
+    ApprovalGrant,
+    ApprovalQueue,
+    GivenAnswer,
+    Notifier,
+    QueuedApproval,
+)
 from edictum.approval.webhook import Webhook, verify_webhook
+from edictum.core.approvers import Approvers
 
 __all__ = [
     "ApprovalBackend",
     "ApprovalDecision",
+    "ApprovalGrant",
     "ApprovalLinks",
     "ApprovalQueue",
     "ApprovalRequest",
     "ApprovalStatus",
+    "Approvers",
+    "GivenAnswer",
+    "GrantTerms",
     "InMemoryApprovalBackend",
     "LocalApprovalBackend",
     "Notifier",
