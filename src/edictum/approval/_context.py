@@ -10,7 +10,6 @@ from edictum.core._records import record
 from edictum.core.values import dumps
 
 MAX_LISTED = 200
-MISSING = object()
 
 
 @record
@@ -21,25 +20,9 @@ class ArgumentChange:
     before: str | None
     now: str | None
 
-    @property
-    def is_same(self) -> bool:
-        return self.before == self.now
-
-    @property
-    def is_new(self) -> bool:
-        return self.before is None
-
-    @property
-    def is_gone(self) -> bool:
-        return self.now is None
-
-    @property
-    def is_other(self) -> bool:
-        return not (self.is_same or self.is_new or self.is_gone)
-
 
 def list_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[ArgumentChange]:
-    """Return the arguments, each beside what was approved last; without that, all as the same."""
+    """Return the arguments, each beside what was approved last; without that, beside itself."""
     present = dict(_flatten("", now))
     past = present if before is None else dict(_flatten("", before))
     names = dict.fromkeys((*present, *past))
@@ -61,7 +44,20 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def describe_yes(request: QueuedApproval) -> str:
     """Return what a yes will mean."""
-    return (
-        f"A yes lets {request.tool_name} run once, with these arguments and under the policy that"
-        " asked. A no stops the call; the agent is told your reason."
-    )
+    effect = {"irreversible": " This cannot be undone.", "write": " This changes something."}
+    changes = effect.get(str(request.context.get("side_effect")), "")
+    texts = [
+        f"A yes lets {request.tool_name} run once, with these arguments.{changes}",
+        _describe_count(request),
+        "A no stops the call, and the agent is told your reason.",
+    ]
+    return " ".join(text for text in texts if text)
+
+
+def _describe_count(request: QueuedApproval) -> str:
+    """Return how many persons must say yes, if it is more than one, and who has."""
+    needed = max((terms["count"] for terms in request.approvers), default=1)
+    if needed == 1:
+        return ""
+    said = ", ".join(answer.approver for answer in request.answers)
+    return f"{needed} persons must say yes{f'; so far: {said}' if said else ''}."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from edictum.approval._page import make_style_policy, write_notice_page
+from edictum.approval.grants import GrantTerms
 from edictum.core._records import record
 from edictum.core.values import dumps
+from edictum.errors import EdictumInputError
 
 MAX_BODY_BYTES = 65_536
 MAX_ANSWERS = 100
@@ -115,19 +118,38 @@ def _strip_root(path: str, root: str) -> str:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def read_form(body: bytes) -> dict[str, Any]:
+@record
+class GivenForm:
+    """An answer as it was sent: to which request, or by which link, what, and on which terms."""
+
+    approved: bool
+    approval_id: str | None = None
+    token: str | None = None
+    reason: str | None = None
+    args: Mapping[str, Any] | None = None
+    grant: GrantTerms | None = None
+
+
+def read_form(body: bytes) -> GivenForm:
     """Return the answer that a form was filled in with."""
     try:
         fields = parse_qs(body.decode(), strict_parsing=bool(body), max_num_fields=20)
-    except ValueError:
+        said: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
+        answer = said.pop("answer", "")
+        said["approved"] = {"approve": True, "change": True, "deny": False}.get(answer)
+        args = said.pop("args", "{}")
+        if answer == "change":
+            said["args"] = json.loads(args)
+        scope, kind = said.pop("grant", ""), said.pop("grant_args", "same")
+        seconds = float(said.pop("grant_for", "900"))
+    except (ValueError, RecursionError):
         raise Refusal(400, "The form cannot be read.", "not readable") from None
-    said = {name: values[-1] for name, values in fields.items()}
-    return _check_answer(
-        {**said, "approved": {"approve": True, "deny": False}.get(said.pop("answer", ""))}
-    )
+    if scope and answer == "approve":
+        said["grant"] = {"scope": scope, "other_args": kind, "for_s": seconds}
+    return _read_answer(said)
 
 
-def read_answers(body: bytes) -> list[dict[str, Any]]:
+def read_answers(body: bytes) -> list[GivenForm]:
     """Return the answers of ``{"answers": [{"approval_id": ..., "approved": ...}]}``."""
     try:
         given = json.loads(body)
@@ -137,19 +159,41 @@ def read_answers(body: bytes) -> list[dict[str, Any]]:
     if not isinstance(answers, list) or not 1 <= len(answers) <= MAX_ANSWERS:
         text = f'Send {{"answers": [...]}}, with 1 to {MAX_ANSWERS} of them.'
         raise Refusal(400, text, "not readable")
-    return [_check_answer(each) for each in answers]
+    return [_read_answer(each) for each in answers]
 
 
-def _check_answer(said: Any) -> dict[str, Any]:
+ANSWER_FIELDS: dict[str, tuple[type[Any], ...]] = {
+    "approved": (bool,),
+    "approval_id": (str,),
+    "token": (str,),
+    "reason": (str,),
+    "args": (dict,),
+    "grant": (dict,),
+}
+
+
+def _read_answer(said: Any) -> GivenForm:
     if not isinstance(said, dict) or not isinstance(said.get("approved"), bool):
         raise Refusal(400, "An answer needs approved: true or false.", "not readable")
-    texts = [said.get(name, "") for name in ("approval_id", "token", "reason")]
-    if not all(isinstance(text, str) for text in texts) or len(texts[-1]) > MAX_REASON_CHARS:
-        text = (
-            f"Ids, tokens and reasons are texts, reasons of {MAX_REASON_CHARS} characters at most."
-        )
-        raise Refusal(400, text, "not readable")
-    return said
+    for name, value in said.items():
+        if name not in ANSWER_FIELDS or not isinstance(value, ANSWER_FIELDS[name]):
+            text = f"{name[:80]} is not a part of an answer, or not of its type."
+            raise Refusal(400, text, "not readable")
+    if len(said.get("reason", "")) > MAX_REASON_CHARS:
+        raise Refusal(400, f"A reason has {MAX_REASON_CHARS} characters.", "not readable")
+    grant = said.get("grant")
+    return GivenForm(**{**said, "grant": None if grant is None else _read_grant(grant)})
+
+
+def _read_grant(given: dict[str, Any]) -> GrantTerms:
+    """Return the terms of a grant; ``for_s`` says for how many seconds it counts."""
+    try:
+        terms = dict(given)
+        until = datetime.now(UTC) + timedelta(seconds=float(terms.pop("for_s")))
+        return GrantTerms(**terms, until=until)
+    except (EdictumInputError, KeyError, TypeError, ValueError, OverflowError):
+        text = "A grant has scope, for_s, and perhaps args and other_args."
+        raise Refusal(400, text, "not readable") from None
 
 
 def read_query(query: str) -> dict[str, Any]:

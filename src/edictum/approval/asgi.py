@@ -10,7 +10,7 @@ application that knows its users itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from edictum.approval._exchange import (
     HTML,
     JSON,
     Exchange,
+    GivenForm,
     Receive,
     Refusal,
     Response,
@@ -32,9 +33,10 @@ from edictum.approval._exchange import (
     send_response,
 )
 from edictum.approval._page import write_request_page
-from edictum.approval.links import ApprovalLinks, LinkRefused
+from edictum.approval.links import ApprovalLinks, LinkRefused, Token
 from edictum.approval.queue import ApprovalQueue, QueuedApproval
 from edictum.approval.webhook import describe_request
+from edictum.core._records import replace
 from edictum.core.call import Principal
 from edictum.errors import EdictumError, EdictumInputError
 
@@ -96,40 +98,26 @@ class ApprovalApp:
     async def _show_linked(self, exchange: Exchange, token_text: str) -> Response:
         token = self._links.read_token(token_text)
         request = await self._find(token.approval_id)
-        return await self._write_page(exchange, request, token.approver, token_text)
+        return _make_page(exchange, request, token.approver, token_text)
 
     async def _show_identified(self, exchange: Exchange, approval_id: str) -> Response:
         """Show a request to a user whom the application knows; the form has a link of their own."""
         approver = await self._identify_user(exchange)
         request = await self._find(approval_id)
         token = self._links.make_token(request, approver)
-        return await self._write_page(exchange, request, approver, token)
+        return _make_page(exchange, request, approver, token)
 
     async def _answer_linked(self, exchange: Exchange, token_text: str) -> Response:
         token = self._links.read_token(token_text)
         said = read_form(await exchange.read_body(FORM))
+        await self._find(token.approval_id)
         try:
-            request = await self._answer(token.approval_id, token.approver, said)
+            request, notice = await self._answer(token, said), "Your answer is recorded."
         except EdictumInputError as exc:
-            request = await self._find(token.approval_id)
-            page = write_request_page(
-                request, token.approver, exchange.link(token_text), notice=str(exc)
-            )
-            return Response(409, HTML, page, "answer", token.approval_id)
-        return await self._write_page(
-            exchange, request, token.approver, token_text, "Your answer is recorded."
-        )
-
-    async def _write_page(
-        self,
-        exchange: Exchange,
-        request: QueuedApproval,
-        approver: Principal,
-        token: str,
-        notice: str = "",
-    ) -> Response:
-        page = write_request_page(request, approver, exchange.link(token), notice=notice)
-        return Response(200, HTML, page)
+            request, notice = await self._find(token.approval_id), str(exc)
+            page = _make_page(exchange, request, token.approver, token_text, notice)
+            return replace(page, status=409, refused="answer", about=token.approval_id)
+        return _make_page(exchange, request, token.approver, token_text, notice)
 
     async def _find(self, approval_id: str) -> QueuedApproval:
         request = await self._queue.get(approval_id)
@@ -137,14 +125,15 @@ class ApprovalApp:
             raise LinkRefused("unknown", approval_id)
         return request
 
-    async def _answer(
-        self, approval_id: str, approver: Principal, said: Mapping[str, Any]
-    ) -> QueuedApproval:
+    async def _answer(self, who: Token, said: GivenForm) -> QueuedApproval:
         return await self._queue.answer(
-            approval_id,
-            said["approved"],
-            approver=approver.user_id or "",
-            reason=said.get("reason") or None,
+            who.approval_id,
+            said.approved,
+            approver=who.approver,
+            reason=said.reason,
+            args=said.args,
+            grant=said.grant,
+            nonce=who.nonce,
         )
 
     # --- The API ----------------------------------------------------------------------------------
@@ -172,24 +161,29 @@ class ApprovalApp:
         return make_json_response(200, {"results": results})
 
     async def _answer_one(
-        self, exchange: Exchange, user: Principal | None, said: Mapping[str, Any]
+        self, exchange: Exchange, user: Principal | None, said: GivenForm
     ) -> dict[str, Any]:
-        approval_id = said.get("approval_id")
+        approval_id = said.approval_id
         try:
-            if "token" in said:
-                token = self._links.read_token(said["token"])
-                user, approval_id = token.approver, token.approval_id
-            if user is None or not isinstance(approval_id, str):
-                raise LinkRefused("no identity")
+            who = self._find_approver(user, said)
+            approval_id = who.approval_id
             await self._find(approval_id)
-            request = await self._answer(approval_id, user, said)
+            request = await self._answer(who, said)
         except LinkRefused as exc:
             _log_refused(exchange, exc.reason, exc.approval_id)
-            return {"approval_id": said.get("approval_id"), "error": NOT_FOUND}
+            return {"approval_id": said.approval_id, "error": NOT_FOUND}
         except EdictumInputError as exc:
             _log_refused(exchange, "answer", approval_id)
             return {"approval_id": approval_id, "error": str(exc)}
         return {"approval_id": approval_id, "status": request.status}
+
+    def _find_approver(self, user: Principal | None, said: GivenForm) -> Token:
+        """Return who gives an answer: the person of its link, or the user of the application."""
+        if said.token is not None:
+            return self._links.read_token(said.token)
+        if user is None or said.approval_id is None:
+            raise LinkRefused("no identity", said.approval_id)
+        return Token(said.approval_id, user, 0.0, None)
 
     async def _identify_user(self, exchange: Exchange) -> Principal:
         found = self._identify(exchange.scope) if self._identify is not None else None
@@ -206,7 +200,17 @@ def describe_state(request: QueuedApproval) -> dict[str, Any]:
         "status": request.status,
         "approver": request.approver,
         "reason": request.reason,
+        "approvers": request.approvers,
+        "answers": [{"approver": it.approver, "reason": it.reason} for it in request.answers],
+        "changed_args": request.changed_args,
+        "grant_id": request.grant_id,
     }
+
+
+def _make_page(
+    exchange: Exchange, request: QueuedApproval, approver: Principal, token: str, notice: str = ""
+) -> Response:
+    return Response(200, HTML, write_request_page(request, approver, exchange.link(token), notice))
 
 
 def _log_refused(exchange: Exchange, reason: str, about: str | None) -> None:

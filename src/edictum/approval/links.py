@@ -36,12 +36,14 @@ class LinkRefused(Exception):
 
 @record
 class Token:
-    """What a link says: which request, who answers, until when. ``nonce`` tells two links apart."""
+    """What a link says: which request, who answers, until when. ``nonce`` tells two links apart;
+    None for a user of the application, who came without one.
+    """
 
     approval_id: str
     approver: Principal
     expires_at: float
-    nonce: str
+    nonce: str | None
 
 
 class ApprovalLinks:

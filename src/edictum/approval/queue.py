@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, Unpack
@@ -26,6 +27,7 @@ from edictum.approval._steps import (
     Polling,
     QueueStep,
     Rejection,
+    Remembering,
     Revoking,
     RevokingGrant,
     Taking,
@@ -44,7 +46,7 @@ from edictum.approval.port import (
 from edictum.core.call import Principal
 from edictum.core.freeze import EMPTY
 from edictum.core.values import dumps
-from edictum.errors import EdictumInputError
+from edictum.errors import BackendError, EdictumInputError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 
@@ -79,6 +81,9 @@ class QueuedApproval:
     ``approvers`` say who may answer, for each asker that says so. ``answers`` are the yeses so far:
     it is approved once enough persons have said the same. ``changed_args`` are the arguments with
     which it was approved in place of its own, ``grant_id`` the grant that answered it.
+    ``precedent`` are the arguments with which a person has approved the last call of this tool for
+    the same contract and principal, None without one. ``context`` helps to decide: ``asked_by``,
+    ``side_effect``, and where they are known ``prompt``, ``last_calls`` and ``preview``.
     """
 
     approval_id: str
@@ -101,6 +106,8 @@ class QueuedApproval:
     answers: tuple[GivenAnswer, ...] = ()
     changed_args: Mapping[str, Any] | None = None
     grant_id: str | None = None
+    precedent: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] = EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +213,7 @@ class ApprovalQueue:
             requester=metadata.get("requester", ()),
             bindings=metadata.get("bindings"),
             marks=mark_args(args),
+            context=metadata.get("context"),
         )
         asked: RequestRow = await self._send(Asking(made, self._lease_s, args))
         self._holders[asked.row_id] = made.holder
@@ -349,13 +357,15 @@ class ApprovalQueue:
         reason: str | None = None,
         args: Mapping[str, Any] | None = None,
         grant: GrantTerms | None = None,
+        nonce: str | None = None,
     ) -> QueuedApproval:
         """Say yes or no to a pending request. Where one yes is enough, the first answer counts.
 
         ``args``: approve the call with these arguments in place of its own; those that are given as
         the request shows them stay what they are in the call. ``grant``: let the yes count for
-        further calls. Raises EdictumInputError when the request is unknown or is not pending any
-        more, when the approver may not answer it, and for arguments or a grant that cannot be.
+        further calls. ``nonce``: refuse a second answer with the same one. Raises EdictumInputError
+        when the request is unknown or is not pending any more, when the approver may not answer it,
+        and for arguments or a grant that cannot be.
         """
         person = read_person(approver)
         if not isinstance(approved, bool):
@@ -372,8 +382,34 @@ class ApprovalQueue:
             reason,
             None if args is None else json.loads(dumps(args)),
             None if grant is None else json.loads(dumps(grant.as_dict())),
+            nonce,
         )
-        return await self._change(approval_id, step)
+        row = await self._change(step)
+        if row.status is ApprovalStatus.APPROVED:
+            with suppress(BackendError):  # the answer counts without it
+                await self._send(Remembering(row))
+        return _to_public(row)
+
+    async def answer_many(
+        self,
+        approval_ids: Iterable[str],
+        approved: bool,
+        *,
+        approver: str | Principal,
+        reason: str | None = None,
+    ) -> dict[str, QueuedApproval | EdictumInputError]:
+        """Say yes or no to several requests. Returns what became of each, by id: the request, or
+        why the answer does not count; one that does not stops no other.
+        """
+        results: dict[str, QueuedApproval | EdictumInputError] = {}
+        for approval_id in dict.fromkeys(approval_ids):
+            try:
+                results[approval_id] = await self.answer(
+                    approval_id, approved, approver=approver, reason=reason
+                )
+            except EdictumInputError as exc:
+                results[approval_id] = exc
+        return results
 
     async def revoke(
         self, approval_id: str, *, approver: str | Principal, reason: str | None = None
@@ -383,7 +419,7 @@ class ApprovalQueue:
         Raises EdictumInputError when there is none.
         """
         name = read_person(approver).name
-        return await self._change(approval_id, Revoking(approval_id, name, reason))
+        return _to_public(await self._change(Revoking(approval_id, name, reason)))
 
     async def grants(
         self,
@@ -412,15 +448,16 @@ class ApprovalQueue:
             raise EdictumInputError(f"No grant {grant_id!r:.80}.", hint=hint)
         return _to_public_grant(row)
 
-    async def _change(self, approval_id: str, step: QueueStep) -> QueuedApproval:
-        answer = await self._send(step)
+    async def _change(self, step: Answering | Revoking) -> RequestRow:
+        answer, approval_id = await self._send(step), step.approval_id
         if answer is None:
             hint = "It is in another store, or was forgotten."
             raise EdictumInputError(f"No approval request {approval_id!r:.80}.", hint=hint)
         if isinstance(answer, Rejection):
             raise EdictumInputError(f"Approval request {approval_id!r:.80}: {answer.reason}")
         self._waiters.wake([approval_id])
-        return _to_public(answer)
+        row: RequestRow = answer
+        return row
 
     # --- The store --------------------------------------------------------------------------------
 
@@ -513,6 +550,8 @@ def _to_public(row: RequestRow) -> QueuedApproval:
         tuple(_to_given_answer(it) for it in row.answers),
         row.changed_args,
         row.grant_id,
+        row.precedent,
+        row.context or EMPTY,
     )
 
 

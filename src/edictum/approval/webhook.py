@@ -216,12 +216,14 @@ def describe_request(request: QueuedApproval) -> dict[str, Any]:
         "principal": request.principal,
         "asked_at": request.asked_at.isoformat(),
         "expires_at": request.expires_at.isoformat(),
+        "precedent": request.precedent,
+        "context": request.context,
     }
 
 
 PLACEHOLDERS = (
     *("approval_id", "tool_name", "tool_args", "message", "contract", "session_id", "call_id"),
-    *("principal", "asked_at", "expires_at", "link"),
+    *("principal", "asked_at", "expires_at", "precedent", "context", "link"),
 )
 
 

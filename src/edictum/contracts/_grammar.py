@@ -225,6 +225,7 @@ TOOL_ENTRY = Record(
         "retry_on_timeout": Field(Boolean()),
         "retry_on_failure": Field(Boolean()),
         "verify": Field(TOOL_NAME),
+        "preview": Field(TOOL_NAME),
         "amounts": Field(MapOf(STATED_AMOUNT)),
         "actual": Field(MapOf(STATED_AMOUNT)),
         "pin": Field(PIN),
