@@ -16,7 +16,7 @@ from edictum.core.freeze import kept
 from edictum.core.policy import UNKNOWN_TOOL, Plan
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.turn import OpenedCall
-from edictum.outcomes import outcome_to_model_content
+from edictum.outcomes import ToolExecutionResult, ToolOutcome, outcome_to_model_content
 
 if TYPE_CHECKING:
     from edictum.guard import Edictum
@@ -67,7 +67,7 @@ class Preview:
             timeout_s=tool.plan.entry.timeout_s or PREVIEW_TIMEOUT_S,
             **about,
         )
-        said = self.redaction.redact_text(outcome_to_model_content(outcome))
+        said = self.redaction.redact_text(_show(outcome))
         return {"tool": name, "result": shorten(said, PREVIEW_MAX_CHARS)}
 
     def _find(self, wanted: Any, name: str) -> ReadTool | None:
@@ -78,6 +78,13 @@ class Preview:
         if known is None or known.body is None:
             return None
         return ReadTool(known.plan, known.body, known.function or known.body)
+
+
+def _show(outcome: ToolOutcome) -> str:
+    """Return what a person reads of an outcome: a text as it is, else as a model would read it."""
+    if isinstance(outcome, ToolExecutionResult) and isinstance(outcome.value, str):
+        return outcome.value
+    return outcome_to_model_content(outcome)
 
 
 def _pick_args(function: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
