@@ -154,9 +154,9 @@ def _askers(request: QueuedApproval) -> list[Any]:
 
 def _write_last_calls(calls: Any) -> str:
     rows = "".join(
-        f"<tr><td>{_escape(call['tool_name'])}</td>"
-        f'<td class="value">{_escape(call["tool_args"])}</td>'
-        f"<td>{_escape(call['outcome'])}</td></tr>"
+        f'<tr><td class="word">{_escape(call["outcome"])}</td>'
+        f"<td>{_escape(call['tool_name'])}</td>"
+        f'<td class="value">{_escape(call["tool_args"])}</td></tr>'
         for call in calls
     )
     return f"<h2>The last calls of the session</h2><table>{rows}</table>" if rows else ""
@@ -170,13 +170,15 @@ def _write_form(request: QueuedApproval, approver: Principal, action: str) -> st
     return (
         f"<h2>Your answer</h2><p>{_escape(describe_yes(request))}</p>"
         f'<form method="post" action="{escape(action)}">'
-        '<label>Reason <input name="reason" maxlength="1000" autocomplete="off"></label>'
+        # not an input: there the Enter key would send the first button
+        '<label>Reason <textarea class="reason" name="reason" rows="2" maxlength="1000"></textarea>'
+        "</label>"
         f"{_write_grant_fields()}"
         '<div class="buttons">'
         '<button class="yes" name="answer" value="approve">Approve</button>'
         '<button class="no" name="answer" value="deny">Deny</button></div>'
         "<details><summary>Approve with other arguments</summary>"
-        '<label>Arguments, as JSON <textarea name="args" rows="8" spellcheck="false">'
+        '<label>Arguments, as JSON <textarea class="json" name="args" spellcheck="false">'
         f"{_escape(_write_json(request.tool_args))}</textarea></label>"
         '<div class="buttons">'
         '<button class="yes" name="answer" value="change">Approve with these</button></div>'
@@ -202,5 +204,10 @@ def _write_choice(label: str, name: str, choices: Mapping[str, str]) -> str:
 
 
 def _write_json(value: Any) -> str:
-    """Return JSON for a person to read and change."""
-    return json.dumps(json.loads(dumps(value)), indent=2, ensure_ascii=False)
+    """Return JSON for a person to read and change; what cannot be seen is written as its number."""
+    text = json.dumps(json.loads(dumps(value)), indent=2, ensure_ascii=False)
+    return "".join(it if it.isprintable() or it == "\n" else _write_code(it) for it in text)
+
+
+def _write_code(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x80 else json.dumps(char)[1:-1]
