@@ -15,7 +15,13 @@ from urllib.parse import urlencode
 import pytest
 
 from edictum import Edictum, EdictumInputError, Principal, ToolDenied, ToolExecutionResult
-from edictum.approval import ApprovalLinks, ApprovalQueue, QueuedApproval, open_approvals
+from edictum.approval import (
+    ApprovalLinks,
+    ApprovalQueue,
+    Approvers,
+    QueuedApproval,
+    open_approvals,
+)
 from edictum.approval.asgi import ApprovalApp
 from support.asgi import Reply, call_app
 from support.guards import approval_contract
@@ -156,6 +162,87 @@ async def test_the_app_below_a_mount(site: Site) -> None:
     assert site.links.make_link(request, ANN).startswith("https://ops.example/approvals/t/")
 
 
+async def ask_two(site: Site) -> QueuedApproval:
+    """Return a request that two persons of the role ops must approve."""
+    approvers = Approvers(roles=["ops"], count=2).as_dict()
+    metadata = {"digest": "d", "call_id": "c", "askers": ["ask"], "approvers": [approvers]}
+    asked = await site.queue.request_approval(
+        "t", {"x": 1}, "sure?", metadata=metadata, session_id="s"
+    )
+    found = await site.queue.get(asked.approval_id)
+    assert found is not None
+    return found
+
+
+async def test_a_link_answers_once_even_where_more_answers_are_wanted(
+    site: Site, refused: Any
+) -> None:
+    """A link that was read by another cannot change what its owner has said with it."""
+    request = await ask_two(site)
+    mine = site.path(request)
+    page = await site.post(mine, answer="approve")
+    assert "2 persons must say yes; so far: ann." in Page(page).words
+    for answer in ({"answer": "deny"}, {"answer": "change", "args": '{"x": 2}'}):
+        reply = await site.post(mine, **answer)
+        assert reply.status == 409
+        assert "answered by this link before" in Page(reply).words
+    new = site.path(request)  # a new link lets ann say it again, and that counts once
+    assert (await site.post(new, answer="approve")).status == 200
+    assert (await site.read(request)).status == "pending"
+    assert (await site.post(mine, answer="deny")).status == 409
+    guest = await site.post(site.path(request, Principal("eve", role="guest")), answer="approve")
+    assert guest.status == 409
+    bob = site.path(request, Principal("bob", role="ops"))
+    assert (await site.post(bob, answer="approve")).status == 200
+    ended = await site.read(request)
+    assert (ended.status, ended.approver) == ("approved", "ann, bob")
+    assert refused() == ["answer"] * 4
+
+
+async def test_a_grant_by_the_page(site: Site) -> None:
+    """The next call is not asked about; the JSON API gives one too."""
+    for number, send in enumerate(("page", "api")):
+        session = f"session-{number}"
+        call = {"x": 1, "y": "a"}
+        running = asyncio.ensure_future(
+            site.guard.dispatch("t", call, lambda **_: 1, session_id=session)
+        )
+        while not (pending := await site.queue.pending()):  # noqa: ASYNC110 - a store
+            await asyncio.sleep(0.005)
+        if send == "page":
+            fields = {"grant": "session", "grant_args": "any", "grant_for": "900"}
+            reply = await site.post(site.path(pending[0]), answer="approve", **fields)
+        else:
+            token = site.links.make_token(pending[0], ANN)
+            grant = {"scope": "session", "args": {"y": "*"}, "for_s": 60}
+            reply = await send_answers(site.app, {"token": token, "approved": True, "grant": grant})
+        assert reply.status == 200, reply.text
+        await running
+        again = await site.guard.dispatch(
+            "t", {"x": 1, "y": "b"}, lambda **_: 2, session_id=session
+        )
+        assert isinstance(again, ToolExecutionResult)
+        assert len(await site.queue.grants(session_id=session)) == 1
+    assert site.guard.stats().prompts == 2
+
+
+async def test_changed_arguments_by_the_page(site: Site) -> None:
+    """The tool gets what the person has written; secrets that were not shown stay."""
+    call = {"amount": 480, "password": "hunter2-hunter2"}
+    running = asyncio.ensure_future(site.guard.dispatch("t", call, lambda **given: given))
+    while not (pending := await site.queue.pending()):  # noqa: ASYNC110 - a store
+        await asyncio.sleep(0.005)
+    page = await site.get(site.path(pending[0]))
+    assert "hunter2" not in page.text
+    args = json.dumps({"amount": 48, "password": "[REDACTED]"})
+    reply = await site.post(site.path(pending[0]), answer="change", args=args)
+    assert reply.status == 200
+    outcome = await running
+    assert isinstance(outcome, ToolExecutionResult)
+    changed = next(it for it in site.guard.local_sink.events if it.action == "call_executed")
+    assert changed.tool_args["amount"] == 48
+
+
 # --- Links that do not count ----------------------------------------------------------------------
 
 
@@ -275,6 +362,13 @@ async def test_large_bodies_are_not_read(site: Site, refused: Any) -> None:
     [
         (FORM, b"", 400),
         (FORM, b"answer=maybe", 400),
+        (FORM, b"answer=change&args=not+json", 400),
+        (FORM, b"answer=change&args=5", 400),
+        (FORM, b"answer=change&args=" + b"%5B" * 10_000, 400),
+        (FORM, b"answer=approve&grant=everything", 400),
+        (FORM, b"answer=approve&grant=session&grant_for=soon", 400),
+        (FORM, b"answer=approve&grant=session&grant_for=1e999", 400),
+        (FORM, b"answer=approve&approver=eve", 400),
         (FORM, b"answer=approve&reason=" + b"x" * 1_001, 400),
         (FORM, b"\xff\xfe", 400),
         (FORM, b"&".join(b"a=1" for _ in range(30)), 400),
@@ -482,6 +576,9 @@ async def test_the_page_for_a_user_of_the_application(site: Site) -> None:
         b'{"answers": [{"approval_id": 5, "approved": true}]}',
         b'{"answers": [{"approval_id": "x", "approved": "yes"}]}',
         b'{"answers": [5]}',
+        b'{"answers": [{"approval_id": "x", "approved": true, "approver": "eve"}]}',
+        b'{"answers": [{"approval_id": "x", "approved": true, "grant": {"scope": "session"}}]}',
+        b'{"answers": [{"approval_id": "x", "approved": true, "grant": {"for_s": {}}}]}',
         b"not json",
         b"[" * 50_000,
         json.dumps({"answers": [{"approval_id": "x", "approved": True}] * 101}).encode(),

@@ -99,14 +99,16 @@ def admit(
     config: LifecycleConfig,
     turn: CallInTurn | None = None,
     answers: RawAnswers | None = None,
+    stated: Charges | None = None,
 ) -> Admitting:
     """Decide about a call, reserve its slots and record that it is allowed.
 
     Returns an Admission, whose decision is to allow or to deny. ``answers`` are those of contracts
-    that do not pass, where a caller has already asked them.
+    that do not pass, where a caller has already asked them, and ``stated`` the charges before an
+    estimate.
     """
     hooks: Sequence[HookAnswer] = ()
-    stated = run.charges
+    stated = stated or run.charges
     if answers is None:
         if plan.hooks_before or config.principal_resolver is not None:
             prepared = yield from _prepare(run, plan, config, turn)
