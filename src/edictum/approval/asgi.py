@@ -46,7 +46,11 @@ Identify: TypeAlias = Callable[[Scope], Principal | Awaitable[Principal | None] 
 
 
 class ApprovalApp:
-    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``)."""
+    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``).
+
+    ``identify`` is a function of the ASGI scope that returns the ``Principal`` of a user whom the
+    application knows, or None; without it people come by links alone.
+    """
 
     def __init__(
         self, queue: ApprovalQueue, links: ApprovalLinks, *, identify: Identify | None = None
