@@ -14,7 +14,14 @@ from urllib.parse import urlencode
 
 import pytest
 
-from edictum import Edictum, EdictumInputError, Principal, ToolDenied, ToolExecutionResult
+from edictum import (
+    CollectingAuditSink,
+    Edictum,
+    EdictumInputError,
+    Principal,
+    ToolDenied,
+    ToolExecutionResult,
+)
 from edictum.approval import (
     ApprovalLinks,
     ApprovalQueue,
@@ -334,6 +341,30 @@ async def test_links_are_for_people(site: Site) -> None:
     with pytest.raises(EdictumInputError, match="cannot be put into a link"):
         site.links.make_token(request, Principal("ann", claims={"x": {1, 2}}))
     assert site.links.read_token(site.links.make_token(request, ANN)).approver == ANN
+
+
+async def test_refusals_are_in_the_audit(site: Site) -> None:
+    """With the request, and who it was where that is known; a sink that fails changes nothing."""
+    sink = CollectingAuditSink()
+    app = ApprovalApp(site.queue, site.links, audit_sink=sink)
+    request = await ask_two(site)
+    eve = site.links.make_token(request, Principal("eve", role="guest"))
+    body = urlencode({"answer": "approve"}).encode()
+    await call_app(app, "POST", f"/t/{eve}", headers=FORM, body=body)
+    await send_answers(app, {"token": eve, "approved": True}, {"token": "x", "approved": True})
+    await call_app(app, "GET", "/t/forged")
+    events = [(it.action, it.approval_id, it.approver) for it in sink.events]
+    known = ("approval_refused", request.approval_id, "eve")
+    assert events == [known, known, *[("approval_refused", None, None)] * 2]
+    assert "forged" in str(sink.last().reason)
+    assert "192.0.2.1" in str(sink.last().reason)
+
+    class Broken:
+        async def emit(self, event: Any) -> None:
+            raise OSError("disk full")
+
+    app = ApprovalApp(site.queue, site.links, audit_sink=Broken())
+    assert (await call_app(app, "GET", "/t/forged")).status == 404
 
 
 # --- Requests that are not well formed ------------------------------------------------------------

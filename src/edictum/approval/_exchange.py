@@ -26,14 +26,22 @@ Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @record
+class Refused:
+    """Why something was refused, for the log and the audit; which request, and who, if known."""
+
+    reason: str
+    approval_id: str | None = None
+    approver: str | None = None
+
+
+@record
 class Response:
-    """What is sent back. ``refused``: why, for the log alone; ``about``: the request, if known."""
+    """What is sent back. ``refused`` is not sent."""
 
     status: int
     content_type: str
     text: str
-    refused: str | None = None
-    about: str | None = None
+    refused: Refused | None = None
 
 
 class Refusal(Exception):
@@ -100,13 +108,11 @@ class Exchange:
             if not message.get("more_body", False):
                 return bytes(body)
 
-    def refuse(
-        self, status: int, text: str, reason: str | None = None, about: str | None = None
-    ) -> Response:
+    def refuse(self, status: int, text: str, refused: Refused | None = None) -> Response:
         if self.is_api:
-            return Response(status, JSON, dumps({"error": text}), reason, about)
+            return Response(status, JSON, dumps({"error": text}), refused)
         page = write_notice_page("Not possible", text)
-        return Response(status, HTML, page, reason, about)
+        return Response(status, HTML, page, refused)
 
 
 def _strip_root(path: str, root: str) -> str:

@@ -10,6 +10,7 @@ application that knows its users itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any, TypeAlias
@@ -22,6 +23,7 @@ from edictum.approval._exchange import (
     GivenForm,
     Receive,
     Refusal,
+    Refused,
     Response,
     Scope,
     Send,
@@ -36,8 +38,12 @@ from edictum.approval._page import write_request_page
 from edictum.approval.links import ApprovalLinks, LinkRefused, Token
 from edictum.approval.queue import ApprovalQueue, QueuedApproval
 from edictum.approval.webhook import describe_request
+from edictum.audit._ports import PORTS
+from edictum.audit.sinks import AuditSink
 from edictum.core._records import replace
 from edictum.core.call import Principal
+from edictum.core.decision import USER_ERRORS
+from edictum.core.events import refusal_event
 from edictum.errors import EdictumError, EdictumInputError
 
 NOT_FOUND = "This link is not valid. It may have expired. Ask for a new one."
@@ -49,13 +55,20 @@ class ApprovalApp:
     """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``).
 
     ``identify`` is a function of the ASGI scope that returns the ``Principal`` of a user whom the
-    application knows, or None; without it people come by links alone.
+    application knows, or None; without it people come by links alone. What is refused is logged,
+    and recorded by an ``audit_sink`` as ``approval_refused``.
     """
 
     def __init__(
-        self, queue: ApprovalQueue, links: ApprovalLinks, *, identify: Identify | None = None
+        self,
+        queue: ApprovalQueue,
+        links: ApprovalLinks,
+        *,
+        identify: Identify | None = None,
+        audit_sink: AuditSink | None = None,
     ) -> None:
         self._queue, self._links, self._identify = queue, links, identify
+        self._sink = None if audit_sink is None else PORTS.find(audit_sink)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -70,14 +83,14 @@ class ApprovalApp:
         try:
             response = await self._route(exchange)
         except LinkRefused as exc:
-            response = exchange.refuse(404, NOT_FOUND, exc.reason, exc.approval_id)
+            response = exchange.refuse(404, NOT_FOUND, Refused(exc.reason, exc.approval_id))
         except Refusal as exc:
-            response = exchange.refuse(exc.status, exc.text, exc.reason)
+            response = exchange.refuse(exc.status, exc.text, Refused(exc.reason))
         except EdictumError as exc:
             log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
             response = exchange.refuse(503, "The approvals cannot be reached now. Try again.")
         if response.refused is not None:
-            _log_refused(exchange, response.refused, response.about)
+            await self._note_refused(exchange, response.refused)
         return response
 
     async def _route(self, exchange: Exchange) -> Response:
@@ -120,7 +133,8 @@ class ApprovalApp:
         except EdictumInputError as exc:
             request, notice = await self._find(token.approval_id), str(exc)
             page = _make_page(exchange, request, token.approver, token_text, notice)
-            return replace(page, status=409, refused="answer", about=token.approval_id)
+            refused = Refused("answer", token.approval_id, token.approver.user_id)
+            return replace(page, status=409, refused=refused)
         return _make_page(exchange, request, token.approver, token_text, notice)
 
     async def _find(self, approval_id: str) -> QueuedApproval:
@@ -167,19 +181,21 @@ class ApprovalApp:
     async def _answer_one(
         self, exchange: Exchange, user: Principal | None, said: GivenForm
     ) -> dict[str, Any]:
-        approval_id = said.approval_id
+        who = None
         try:
             who = self._find_approver(user, said)
-            approval_id = who.approval_id
-            await self._find(approval_id)
+            await self._find(who.approval_id)
             request = await self._answer(who, said)
         except LinkRefused as exc:
-            _log_refused(exchange, exc.reason, exc.approval_id)
-            return {"approval_id": said.approval_id, "error": NOT_FOUND}
+            refused, text = Refused(exc.reason, exc.approval_id), NOT_FOUND
         except EdictumInputError as exc:
-            _log_refused(exchange, "answer", approval_id)
-            return {"approval_id": approval_id, "error": str(exc)}
-        return {"approval_id": approval_id, "status": request.status}
+            assert who is not None
+            refused = Refused("answer", who.approval_id, who.approver.user_id)
+            text = str(exc)
+        else:
+            return {"approval_id": request.approval_id, "status": request.status}
+        await self._note_refused(exchange, refused)
+        return {"approval_id": refused.approval_id or said.approval_id, "error": text}
 
     def _find_approver(self, user: Principal | None, said: GivenForm) -> Token:
         """Return who gives an answer: the person of its link, or the user of the application."""
@@ -188,6 +204,30 @@ class ApprovalApp:
         if user is None or said.approval_id is None:
             raise LinkRefused("no identity", said.approval_id)
         return Token(said.approval_id, user, 0.0, None)
+
+    async def _note_refused(self, exchange: Exchange, refused: Refused) -> None:
+        """Tell the log and the audit; what the audit does not take is in the log."""
+        reason, approval_id, approver = refused.reason, refused.approval_id, refused.approver
+        where = f"{exchange.method} {exchange.route}"
+        log(
+            APPROVAL_REFUSED,
+            "Refused at the approval pages: %s (%s)",
+            reason,
+            where,
+            reason=reason,
+            approval_id=approval_id,
+            approver=approver,
+            client=exchange.client,
+        )
+        if self._sink is None:
+            return
+        text = f"Refused at the approval pages: {reason} ({where}, from {exchange.client})."
+        try:
+            written = self._sink.emit(refusal_event(time.time(), approval_id, approver, text))
+            if isawaitable(written):
+                await written
+        except USER_ERRORS as exc:
+            self._sink.note_failure(exc)
 
     async def _identify_user(self, exchange: Exchange) -> Principal:
         found = self._identify(exchange.scope) if self._identify is not None else None
@@ -215,16 +255,3 @@ def _make_page(
     exchange: Exchange, request: QueuedApproval, approver: Principal, token: str, notice: str = ""
 ) -> Response:
     return Response(200, HTML, write_request_page(request, approver, exchange.link(token), notice))
-
-
-def _log_refused(exchange: Exchange, reason: str, about: str | None) -> None:
-    log(
-        APPROVAL_REFUSED,
-        "Refused at the approval pages: %s (%s %s)",
-        reason,
-        exchange.method,
-        exchange.route,
-        reason=reason,
-        approval_id=about,
-        client=exchange.client,
-    )
