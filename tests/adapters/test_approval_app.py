@@ -21,7 +21,7 @@ from edictum.approval import ApprovalLinks, ApprovalQueue, open_approvals
 from edictum.approval.asgi import ApprovalApp
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.s1  # has fastapi and uvicorn
+pytestmark = pytest.mark.s1  # needs fastapi
 
 LINKS = ApprovalLinks("http://app/ops/approvals", key="k" * 32)
 ALONE = ApprovalLinks("http://app", key="k" * 32)
