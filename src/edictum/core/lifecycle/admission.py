@@ -187,8 +187,7 @@ def _run_hooks(
     call, hooks = yield from ask_hooks(plan.hooks_before, run.call, config.mode, turn is not None)
     rewritten = call is not run.call
     run = replace(run, call=call)
-    denied = any(hook.decision.result is HookResult.DENY for hook in hooks)
-    if denied and config.mode == "enforce":
+    if _is_denied(hooks, config.mode):
         return run, hooks
     if turn is not None:
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten)
@@ -196,6 +195,10 @@ def _run_hooks(
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         run = passed
     return run, hooks
+
+
+def _is_denied(hooks: Sequence[HookAnswer], mode: Mode) -> bool:
+    return mode == "enforce" and any(it.decision.result is HookResult.DENY for it in hooks)
 
 
 def _pass_later_gates(
@@ -524,7 +527,7 @@ def _judge_changed(approved: Admission, asking: AskContext) -> Admitting:
     plan, config, turn, run = asking.plan, asking.config, asking.turn, approved.run
     in_turn = turn is not None
     _, hooks = yield from ask_hooks(plan.hooks_before, run.call, "observe", in_turn)
-    if turn is not None:
+    if turn is not None and not _is_denied(hooks, config.mode):
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten=True)
         if type(passed) is not RunTool:
             return replace(approved, decision=NO_DECISION, outcome=passed)
