@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from edictum._logs import POLICY_DEFAULT, POLICY_WARNING, log
+from edictum.approval._urls import open_approvals
+from edictum.approval.links import LINK_VALID_S, ApprovalLinks
 from edictum.approval.port import find_unverified
+from edictum.approval.queue import ApprovalQueue
+from edictum.approval.webhook import Webhook
 from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
+from edictum.core.call import Principal
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import Limit, OperationLimits, tighten_by_bundle
@@ -260,6 +265,31 @@ def start_telemetry(bundle: Bundle) -> None:
         from edictum.otel import configure_otel
 
         configure_otel(**settings)
+
+
+def open_approval_store(bundle: Bundle) -> ApprovalQueue | None:
+    """Return the approval queue that a bundle names, with what tells people of new requests."""
+    settings = bundle.approvals
+    if not settings:
+        return None
+    webhooks = [_make_webhook(each) for each in settings.get("notify", ())]
+    return open_approvals(settings["store"], notify=webhooks)
+
+
+def _make_webhook(settings: Mapping[str, Any]) -> Webhook:
+    options = dict(settings)
+    link, timeout_s = options.pop("link", None), options.pop("timeout", None)
+    if timeout_s is not None:
+        options["timeout_s"] = timeout_s
+    if link is not None:
+        options["links"] = ApprovalLinks(
+            link["url"],
+            key=link.get("key"),
+            key_file=link.get("key_file"),
+            valid_s=link.get("valid", LINK_VALID_S),
+        )
+        options["approver"] = Principal(**link["approver"])
+    return Webhook(**options)
 
 
 def open_session_store(bundle: Bundle) -> Ledger | None:

@@ -139,6 +139,31 @@ AUDIT_HEADS = _event(
     "Look at the file beside the log, or the place that heads are copied to.",
 )
 
+# --- Approvals ------------------------------------------------------------------------------------
+
+APPROVAL_NOT_NOTIFIED = _event(
+    "approval.not_notified",
+    ERROR,
+    "A webhook, or a notifier of the application, was not told of a request for approval. The call"
+    " waits for its answer all the same.",
+    "Read the reason in the message: the target is away, refuses, redirects, or is not in"
+    " `allowed_hosts`.",
+)
+APPROVAL_REFUSED = _event(
+    "approval.refused",
+    WARNING,
+    "A link or an answer for the approval pages was refused: forged, expired, used before, not"
+    " allowed, too large or not readable. Nothing was changed.",
+    "One is a mistake; many are a search for a way in. `reason` and `client` say which and from"
+    " where.",
+)
+APPROVAL_FAILED = _event(
+    "approval.page_failed",
+    ERROR,
+    "The approval pages could not use the store, or failed. Nothing was answered.",
+    "Look at the store, and at the traceback.",
+)
+
 # --- Policy ---------------------------------------------------------------------------------------
 
 POLICY_RELOADED = _event(

@@ -227,6 +227,8 @@ def read_stats(policy: Policy, wiring: Wiring) -> Stats:
         processes=_count_processes(),
         audit_failures=figures.audit_failures,
         audit_dropped=sum(PORTS.find(sink).dropped for sink in wiring.sinks),
+        prompts=figures.prompts,
+        consequential_calls=figures.count_consequential(),
         sessions=None if count_sessions is None else count_sessions(),
     )
 

@@ -37,6 +37,7 @@ from edictum._factories import (
     build_policy,
     find_template,
     list_templates,
+    open_approval_store,
     open_session_store,
     open_sinks,
     parse_layers,
@@ -68,6 +69,7 @@ from edictum._options import (
     read_stated,
     warn_about_unread_amounts,
 )
+from edictum._previews import Preview
 from edictum._probes import (
     CHECK_TIMEOUT_S,
     ClockWatch,
@@ -377,7 +379,7 @@ class Edictum(OlderGuard):
         if options.get("backend") is None:
             options["backend"] = open_session_store(bundle)
         if options.get("approval_backend") is None:
-            options["approval_backend"] = bundle.approvals.get("store")
+            options["approval_backend"] = open_approval_store(bundle)
         options.setdefault("require_store", bundle.session.get("require_store", False))
         start_telemetry(bundle)
         guard = cls(**options, mode=language.mode or "enforce")
@@ -624,7 +626,7 @@ class Edictum(OlderGuard):
         state = self._state
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        flow = _open_flow(state, run, plan, pending)
+        flow = _open_flow(self, state, run, plan, pending)
         return run.call, CallDriver(flow, state.handlers, runs_tool=False)
 
     def _start(self, pending: PendingCall, turn: TurnPort | None = None) -> ToolOutcome | Suspended:
@@ -640,7 +642,7 @@ class Edictum(OlderGuard):
             end = state.fast_path.govern(run, plan, pending.failure_flag)
             if end is not None:
                 return end
-        return advance(_open_flow(state, run, plan, pending), state.handlers)
+        return advance(_open_flow(self, state, run, plan, pending), state.handlers)
 
     def _start_in_turn(
         self, state: State, pending: PendingCall, turn: TurnPort
@@ -657,7 +659,7 @@ class Edictum(OlderGuard):
             opened.malformed(str(exc))
             pending = replace(pending, args=opened.args)
             run = self._make_run(state, plan, pending, session_id)
-        return advance(_open_flow(state, run, plan, pending, opened), state.handlers, opened)
+        return advance(_open_flow(self, state, run, plan, pending, opened), state.handlers, opened)
 
     def _make_run(
         self,
@@ -1022,10 +1024,18 @@ def unwrap(outcome: ToolOutcome) -> Any:
 
 
 def _open_flow(
-    state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
+    guard: Edictum,
+    state: State,
+    run: RunTool,
+    plan: Plan,
+    pending: PendingCall,
+    turn: OpenedCall | None = None,
 ) -> Flow:
     """Return the lifecycle of a call, with what its options state in place of the guard's own."""
     config, options, flag = state.config, pending.options, pending.failure_flag
+    if plan.entry.preview is not None:
+        preview = Preview(guard, plan, turn, config.context.redaction)
+        config = replace(config, preview=preview)
     if "principal_resolver" in options:
         check_callables(principal_resolver=options["principal_resolver"])
         config = replace(config, principal_resolver=options["principal_resolver"])

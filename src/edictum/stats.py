@@ -60,8 +60,9 @@ class Stats:
     ``functions_left_behind`` user-supplied functions of all guards of the process. ``processes``
     are the workers of ``run_in: process``, busy and idle. ``audit_failures`` are events that a sink
     did not take, ``audit_dropped`` those that found no room in a sink that drops them, of all
-    guards that share it. ``sessions`` are those held in the memory of this process, None where a
-    store holds them.
+    guards that share it. ``prompts`` is how often a person was asked, ``consequential_calls`` how
+    many calls of tools that write or are irreversible have ended. ``sessions`` are those held in
+    the memory of this process, None where a store holds them.
     """
 
     policy_version: str | None
@@ -76,7 +77,15 @@ class Stats:
     processes: int = 0
     audit_failures: int = 0
     audit_dropped: int = 0
+    prompts: int = 0
+    consequential_calls: int = 0
     sessions: int | None = None
+
+    @property
+    def prompts_per_100(self) -> float | None:
+        """How often a person was asked in 100 consequential calls; None without such."""
+        calls = self.consequential_calls
+        return 100 * self.prompts / calls if calls else None
 
     def count(self, **wanted: str | None) -> int:
         """Return how many calls have these fields: ``count(tool="search", outcome="denied")``."""
@@ -88,4 +97,4 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready data."""
-        return asdict(self)
+        return {**asdict(self), "prompts_per_100": self.prompts_per_100}

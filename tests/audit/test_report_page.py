@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from edictum.audit import report
 from edictum.audit._report import ReportBuilder
-from support.chromium import ROOT, Browser, find_chromium, open_browser
+from support.chromium import ROOT, Browser, start_browser
 
 DEMO = ROOT / "examples" / "demo" / "demo.py"
 SCREENSHOT = ROOT / "docs" / "guides" / "audit-report.png"
@@ -115,15 +114,7 @@ def test_texts_of_a_log_become_text():
 
 @pytest.fixture(scope="module")
 def browser():
-    found = find_chromium()
-    if found is None:
-        message = (
-            "NO CHROMIUM: the report page was not opened in a browser. Install one, or npm, which"
-            " fetches @sparticuz/chromium; or name one in EDICTUM_CHROMIUM."
-        )
-        warnings.warn(pytest.PytestWarning(message), stacklevel=1)
-        pytest.skip(message)
-    with open_browser(found) as opened:
+    with start_browser() as opened:
         yield opened
 
 

@@ -10,8 +10,17 @@ from typing import Any
 
 import pytest
 
-from edictum import CallCount, Edictum, OperationLimits, ToolCall, Verdict, precondition
+from edictum import (
+    CallCount,
+    Edictum,
+    InMemoryApprovalBackend,
+    OperationLimits,
+    ToolCall,
+    Verdict,
+    precondition,
+)
 from edictum.audit import FileAuditSink
+from edictum.prometheus import render_metrics
 from edictum.runtime.figures import MAX_COUNTED_TOOLS, OTHER_TOOLS, Durations
 
 ROOMY = OperationLimits(max_attempts=None, max_tool_calls=None)
@@ -167,3 +176,32 @@ def test_durations_fall_into_buckets() -> None:
     }
     assert histogram.percentile(50) == 0.002
     assert Durations(1.0).read().percentile(50) is None
+
+
+@pytest.mark.parametrize("kind", ["memory", "file audit"])
+async def test_prompts_per_100_consequential_calls(tmp_path: Path, kind: str) -> None:
+    """Reads do not make the rate look better, and a call of which the answer is no counts."""
+
+    @precondition("pay", effect="approve")
+    def ask(call: ToolCall) -> Verdict:
+        return Verdict.fail("sure?")
+
+    sink = FileAuditSink(tmp_path / "audit.jsonl") if kind == "file audit" else None
+    guard = Edictum(
+        contracts=[ask],
+        limits=ROOMY,
+        tools={"look": {"side_effect": "read"}, "pay": {"side_effect": "write"}},
+        approval_backend=InMemoryApprovalBackend(answer=lambda it: it.tool_args["to"] != "bob"),
+        audit_sink=sink,
+    )
+    assert guard.stats().prompts_per_100 is None
+    for tool, to in [("look", "a")] * 9 + [("pay", "a"), ("pay", "bob"), ("send", "a"), ("x", "a")]:
+        await guard.dispatch(tool, {"to": to}, send)
+    stats = guard.stats()
+    assert (stats.prompts, stats.consequential_calls, stats.prompts_per_100) == (2, 4, 50.0)
+    assert stats.to_dict()["prompts_per_100"] == 50.0
+    made = guard.audit.report()
+    assert made.prompts_per_100 == 50.0
+    assert [row.prompts_per_100 for row in made.sessions.rows.values()] == [50.0]
+    assert "edictum_prompts_total 2" in render_metrics(guard)
+    await guard.close()

@@ -12,10 +12,13 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / ".build" / "chromium"  # where npm puts it
@@ -102,8 +105,8 @@ class Browser:
         message: dict[str, Any] = json.loads(data)
         return message
 
-    def open(self, path: Path, *, width: int, scheme: str) -> None:
-        """Open a file, as wide as that, in the light or the dark colour scheme."""
+    def open(self, page: Path | str, *, width: int, scheme: str) -> None:
+        """Open a file or an address, as wide as that, in the light or the dark colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.send("Emulation.setEmulatedMedia", features=features)
         self.send(
@@ -114,7 +117,7 @@ class Browser:
             mobile=False,
         )
         self.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.wait_for("Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
@@ -144,6 +147,21 @@ def _open_pipe() -> tuple[int, int]:
     for end in ends:
         os.close(end)
     return moved[0], moved[1]
+
+
+@contextmanager
+def start_browser() -> Iterator[Browser]:
+    """Give a page of a Chromium; skip the test, loudly, where there is none."""
+    found = find_chromium()
+    if found is None:
+        message = (
+            "NO CHROMIUM: a page was not opened in a browser. Install one, or npm, which fetches"
+            " @sparticuz/chromium; or name one in EDICTUM_CHROMIUM."
+        )
+        warnings.warn(pytest.PytestWarning(message), stacklevel=1)
+        pytest.skip(message)
+    with open_browser(found) as opened:
+        yield opened
 
 
 @contextmanager

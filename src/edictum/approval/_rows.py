@@ -1,4 +1,4 @@
-"""What a store of approvals keeps: rows of two kinds, requests and grants.
+"""What a store of approvals keeps: rows of three kinds, requests, grants and precedents.
 
 A store knows of a row what all rows have: ``kind``, ``row_id``, ``key``, ``status``,
 ``session_id``, ``tool_name``, ``asked_at``, ``expires_at``, ``leased_until`` and ``changed_at``.
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from edictum.approval.port import ApprovalStatus
 from edictum.core.values import digest, dumps
 
-RowKind = Literal["request", "grant"]
+RowKind = Literal["request", "grant", "precedent"]
 
 
 def make_call_key(session_id: str | None, call_digest: str) -> str:
@@ -32,6 +32,11 @@ def make_grant_key(binding: str) -> str:
     return f"grant:{binding}"
 
 
+def make_precedent_key(tool_name: str, contract: str | None, principal: Any) -> str:
+    """Return the key of what was approved last: of a tool, a contract and a principal."""
+    return f"precedent:{digest(tool_name, contract, principal)}"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRow:
     """A request.
@@ -41,6 +46,8 @@ class RequestRow:
     ``approvers`` who may answer, ``requester`` the identities of whose call it is, ``bindings``
     what a grant would be bound to, by its scope, and ``marks`` the digests of the arguments.
     ``answers`` are the yeses so far, ``changed_args`` those with which the call was approved.
+    ``context`` helps a person to decide, ``precedent`` are the arguments that were approved last,
+    and ``nonces`` are those of its answers.
     """
 
     kind: ClassVar[RowKind] = "request"
@@ -76,10 +83,17 @@ class RequestRow:
     answers: Sequence[Mapping[str, Any]] = ()
     changed_args: Mapping[str, Any] | None = None
     grant_id: str | None = None
+    context: Mapping[str, Any] | None = None
+    precedent: Mapping[str, Any] | None = None
+    nonces: Sequence[str] = ()
 
     @property
     def key(self) -> str:
         return make_call_key(self.session_id, self.digest)
+
+    @property
+    def precedent_key(self) -> str:
+        return make_precedent_key(self.tool_name, self.contract, self.principal)
 
     def to_text(self) -> str:
         """Return the row as JSON."""
@@ -130,7 +144,32 @@ class GrantRow:
         return _write(self)
 
 
-StoredRow: TypeAlias = RequestRow | GrantRow
+@dataclass(frozen=True, slots=True)
+class PrecedentRow:
+    """The arguments, without secrets, that a person has approved last. Its id is its key."""
+
+    kind: ClassVar[RowKind] = "precedent"
+    status: ClassVar[str] = "kept"
+    session_id: ClassVar[None] = None
+
+    row_id: str
+    tool_name: str
+    tool_args: Any
+    asked_at: float
+    expires_at: float
+    changed_at: float
+    leased_until: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return self.row_id
+
+    def to_text(self) -> str:
+        """Return the row as JSON."""
+        return _write(self)
+
+
+StoredRow: TypeAlias = RequestRow | GrantRow | PrecedentRow
 
 
 def _write(row: StoredRow) -> str:
@@ -141,6 +180,9 @@ def read_row(text: str, leased_until: float) -> StoredRow:
     """Read a row; its lease is kept beside it, as it is renewed often."""
     values = json.loads(text)
     values["leased_until"] = leased_until
-    if values.pop("kind") == GrantRow.kind:
+    kind = values.pop("kind")
+    if kind == PrecedentRow.kind:
+        return PrecedentRow(**values)
+    if kind == GrantRow.kind:
         return GrantRow(**{**values, "status": GrantStatus(values["status"])})
     return RequestRow(**{**values, "status": ApprovalStatus(values["status"])})

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from edictum.approval._rows import (
     GrantRow,
     GrantStatus,
+    PrecedentRow,
     RequestRow,
     RowKind,
     StoredRow,
@@ -58,7 +59,10 @@ class Asking:
     row: RequestRow
     lease_s: float
     args: Mapping[str, Any] = EMPTY
-    ids: Sequence[str] = ()
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return (self.row.precedent_key,)
 
     @property
     def keys(self) -> Sequence[str]:
@@ -89,7 +93,7 @@ class Taking(OfOneRequest):
 class Answering(OfOneRequest):
     """Say yes or no to a pending request. ``key`` tells a repetition from a second answer, and
     names the grant that a yes gives by ``grant``. ``args``: the arguments with which it is
-    approved.
+    approved. Of the answers with the same ``nonce`` one is taken.
     """
 
     approval_id: str
@@ -99,6 +103,19 @@ class Answering(OfOneRequest):
     reason: str | None
     args: Mapping[str, Any] | None = None
     grant: Mapping[str, Any] | None = None
+    nonce: str | None = None
+
+
+@record
+class Remembering:
+    """Keep the arguments of an approved request as what was approved last."""
+
+    row: RequestRow
+    keys: Sequence[str] = ()
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return (self.row.precedent_key,)
 
 
 @record
@@ -162,7 +179,16 @@ class Rejection:
 
 
 QueueStep: TypeAlias = (
-    Asking | Looking | Taking | Answering | Revoking | RevokingGrant | Withdrawing | Using | Ending
+    Asking
+    | Looking
+    | Taking
+    | Answering
+    | Remembering
+    | Revoking
+    | RevokingGrant
+    | Withdrawing
+    | Using
+    | Ending
 )
 # The rows to save, those that changed or are new, and the answer.
 Taken: TypeAlias = tuple[Sequence[StoredRow], Any]
@@ -201,7 +227,11 @@ def take_step(step: QueueStep, rows: Sequence[StoredRow], now: float) -> Taken:
     requests = [row for row in rows if isinstance(row, RequestRow)]
     grants = [row for row in rows if isinstance(row, GrantRow)]
     if isinstance(step, Asking):
-        return _ask(step, requests, grants, now)
+        before = [row for row in rows if isinstance(row, PrecedentRow)]
+        row = replace(step.row, precedent=before[0].tool_args if before else None)
+        return _ask(replace(step, row=row), requests, grants, now)
+    if isinstance(step, Remembering):
+        return _remember(step.row, now)
     if isinstance(step, RevokingGrant):
         return _revoke_grant(step, grants, now)
     if not requests:
@@ -227,6 +257,12 @@ def _ask(step: Asking, rows: Sequence[RequestRow], grants: Sequence[GrantRow], n
     if grant is not None and row.status is ApprovalStatus.PENDING:
         return _save(_approve_by(grant, row, now))
     return taken
+
+
+def _remember(row: RequestRow, now: float) -> Taken:
+    args = row.tool_args if row.changed_args is None else row.changed_args
+    key = row.precedent_key
+    return (PrecedentRow(key, row.tool_name, args, now, now, now),), None
 
 
 def _has_started(row: RequestRow) -> bool:
@@ -310,8 +346,12 @@ def _answer(step: Answering, row: RequestRow, now: float) -> Taken:
     if row.status is not ApprovalStatus.PENDING:
         by = f" by {row.approver}" if row.approver else ""
         return (), Rejection(f"It is not pending any more: {row.status}{by}.")
+    if step.nonce is not None and step.nonce in row.nonces:
+        return (), Rejection("It was answered by this link before.")
     if (problem := refuse_person(row, step.person, now)) is not None:
         return (), Rejection(problem)
+    if step.nonce is not None:
+        row = replace(row, nonces=[*row.nonces, step.nonce])
     if step.approved:
         return _say_yes(step, row, now)
     row = replace(row, approver=step.person.name, reason=step.reason, answer_key=step.key)

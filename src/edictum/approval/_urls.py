@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from edictum.approval.queue import ASKER_LEASE_S, ApprovalQueue
+from edictum._optional import name_extra
+from edictum.approval.queue import ASKER_LEASE_S, ApprovalQueue, Notifier
 from edictum.core._records import replace
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
@@ -21,7 +22,12 @@ from edictum.sessions._urls import (
 )
 
 
-def open_approvals(url: str, *, credentials: Credentials | None = None) -> ApprovalQueue:
+def open_approvals(
+    url: str,
+    *,
+    credentials: Credentials | None = None,
+    notify: Notifier | Sequence[Notifier] = (),
+) -> ApprovalQueue:
     """Return the approval queue that a URL names.
 
     ``sqlite:///file.db`` (four slashes for an absolute path), ``redis://``, ``rediss://``,
@@ -32,13 +38,16 @@ def open_approvals(url: str, *, credentials: Credentials | None = None) -> Appro
     may be silent until it counts as gone (default 30 s), ``ttl`` after how long a request in which
     nothing changes is forgotten (default a day), ``wait`` how long the store is waited for
     (default 2 s). ``credentials`` is a function that returns a password or ``(user, password)``. A
-    store that does not answer now is tried again by the first call.
+    store that does not answer now is tried again by the first call. ``notify``: what tells people
+    of new requests, such as a ``Webhook``.
     """
+    notifiers = _read_notifiers(notify)
     store, options = make_approval_store(url, credentials)
     queue = ApprovalQueue(
         store,
         lease_s=options.lease_s or ASKER_LEASE_S,
         wait_s=options.wait_s or DEFAULT_WAIT_S,
+        notify=notifiers,
     )
     try:
         PORTAL.run(queue.check())
@@ -48,6 +57,15 @@ def open_approvals(url: str, *, credentials: Credentials | None = None) -> Appro
         PORTAL.run(queue.close())
         raise
     return queue
+
+
+def _read_notifiers(notify: Any) -> tuple[Notifier, ...]:
+    notifiers = tuple(notify) if isinstance(notify, list | tuple) else (notify,)
+    for notifier in notifiers:
+        if not callable(getattr(notifier, "notify", None)):
+            hint = "Pass Webhook(...), or an object with notify(request)."
+            raise EdictumConfigError(f"notify is {type(notifier).__name__}.", hint=hint)
+    return notifiers
 
 
 def migrate_approvals(
@@ -107,7 +125,7 @@ def _make_postgres(url: str, options: Options) -> Store:
 def _import_server(extra: str) -> Any:
     problem = f"The {extra} approval store is not installed."
     module = f"edictum.approval._{extra}_queue"
-    return import_store(module, problem, f"pip install 'edictum[{extra}]'")
+    return import_store(module, problem, name_extra(extra))
 
 
 _REDIS = ("redis", "rediss", "valkey", "valkeys")

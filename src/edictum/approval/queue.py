@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Protocol, Unpack
 from uuid import uuid4
 
+from edictum._logs import APPROVAL_NOT_NOTIFIED, log
 from edictum.approval._rows import GrantRow, GrantStatus, RequestRow, RowKind
 from edictum.approval._steps import (
     Answering,
@@ -25,6 +27,7 @@ from edictum.approval._steps import (
     Polling,
     QueueStep,
     Rejection,
+    Remembering,
     Revoking,
     RevokingGrant,
     Taking,
@@ -43,7 +46,7 @@ from edictum.approval.port import (
 from edictum.core.call import Principal
 from edictum.core.freeze import EMPTY
 from edictum.core.values import dumps
-from edictum.errors import EdictumInputError
+from edictum.errors import BackendError, EdictumInputError
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 
 ASKER_LEASE_S = 30.0
@@ -77,6 +80,9 @@ class QueuedApproval:
     ``approvers`` say who may answer, for each asker that says so. ``answers`` are the yeses so far:
     it is approved once enough persons have said the same. ``changed_args`` are the arguments with
     which it was approved in place of its own, ``grant_id`` the grant that answered it.
+    ``precedent`` are the arguments with which a person has approved the last call of this tool for
+    the same contract and principal, None without one. ``context`` helps to decide: ``asked_by``,
+    ``side_effect``, and where they are known ``prompt``, ``last_calls`` and ``preview``.
     """
 
     approval_id: str
@@ -99,6 +105,8 @@ class QueuedApproval:
     answers: tuple[GivenAnswer, ...] = ()
     changed_args: Mapping[str, Any] | None = None
     grant_id: str | None = None
+    precedent: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] = EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,16 @@ class ApprovalGrant:
     revoked_by: str | None = None
 
 
+class Notifier(Protocol):
+    """Tells people that a request waits. A request whose call was made again after a crash is told
+    again, with the same id. May have ``async close()``.
+    """
+
+    def notify(self, request: QueuedApproval) -> None:
+        """Have a request told, and return at once: a call waits meanwhile."""
+        ...
+
+
 class ApprovalQueue:
     """An approval backend on a store, and the other side of it: what is asked, and answers.
 
@@ -137,7 +155,12 @@ class ApprovalQueue:
     verifies_approvers = True
 
     def __init__(
-        self, store: Store, *, lease_s: float = ASKER_LEASE_S, wait_s: float = DEFAULT_WAIT_S
+        self,
+        store: Store,
+        *,
+        lease_s: float = ASKER_LEASE_S,
+        wait_s: float = DEFAULT_WAIT_S,
+        notify: Sequence[Notifier] = (),
     ) -> None:
         self.name = store.name
         self._lease_s = lease_s
@@ -148,6 +171,7 @@ class ApprovalQueue:
         self._claims: dict[str, str] = {}  # taken, not used
         self._used: dict[str, str] = {}
         self._grants: dict[str, str] = {}  # the grant by which a yes was taken
+        self._notifiers = notify
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
     def _send(self, step: QueueStep) -> Awaitable[Any]:
@@ -189,9 +213,11 @@ class ApprovalQueue:
             requester=metadata.get("requester", ()),
             bindings=metadata.get("bindings"),
             marks=mark_args(args),
+            context=metadata.get("context"),
         )
         asked: RequestRow = await self._send(Asking(made, self._lease_s, args))
         self._holders[asked.row_id] = made.holder
+        self._notify(asked)
         return ApprovalRequest(
             asked.row_id,
             tool_name,
@@ -206,6 +232,25 @@ class ApprovalQueue:
             asked.digest,
             asked.grant_id,
         )
+
+    def _notify(self, asked: RequestRow) -> None:
+        """Tell the notifiers; what fails there changes nothing about the request."""
+        if asked.status is not ApprovalStatus.PENDING:
+            return
+        for notifier in self._notifiers:
+            try:
+                notifier.notify(_to_public(asked))
+            except Exception as exc:
+                name, approval_id = type(notifier).__name__, asked.row_id
+                log(
+                    APPROVAL_NOT_NOTIFIED,
+                    "%s was not told of the approval request %s: %s",
+                    name,
+                    approval_id,
+                    exc,
+                    exc_info=exc,
+                    approval_id=approval_id,
+                )
 
     async def wait_for_decision(
         self, approval_id: str, timeout: float | None = None
@@ -312,13 +357,15 @@ class ApprovalQueue:
         reason: str | None = None,
         args: Mapping[str, Any] | None = None,
         grant: GrantTerms | None = None,
+        nonce: str | None = None,
     ) -> QueuedApproval:
         """Say yes or no to a pending request. Where one yes is enough, the first answer counts.
 
         ``args``: approve the call with these arguments in place of its own; those that are given as
         the request shows them stay what they are in the call. ``grant``: let the yes count for
-        further calls. Raises EdictumInputError when the request is unknown or is not pending any
-        more, when the approver may not answer it, and for arguments or a grant that cannot be.
+        further calls. ``nonce``: refuse a second answer with the same one. Raises EdictumInputError
+        when the request is unknown or is not pending any more, when the approver may not answer it,
+        and for arguments or a grant that cannot be.
         """
         person = read_person(approver)
         if not isinstance(approved, bool):
@@ -335,8 +382,34 @@ class ApprovalQueue:
             reason,
             None if args is None else json.loads(dumps(args)),
             None if grant is None else json.loads(dumps(grant.as_dict())),
+            nonce,
         )
-        return await self._change(approval_id, step)
+        row = await self._change(step)
+        if row.status is ApprovalStatus.APPROVED:
+            with suppress(BackendError):  # the answer counts without it
+                await self._send(Remembering(row))
+        return _to_public(row)
+
+    async def answer_many(
+        self,
+        approval_ids: Iterable[str],
+        approved: bool,
+        *,
+        approver: str | Principal,
+        reason: str | None = None,
+    ) -> dict[str, QueuedApproval | EdictumInputError]:
+        """Say yes or no to several requests. Returns what became of each, by id: the request, or
+        why the answer does not count; one that does not stops no other.
+        """
+        results: dict[str, QueuedApproval | EdictumInputError] = {}
+        for approval_id in dict.fromkeys(approval_ids):
+            try:
+                results[approval_id] = await self.answer(
+                    approval_id, approved, approver=approver, reason=reason
+                )
+            except EdictumInputError as exc:
+                results[approval_id] = exc
+        return results
 
     async def revoke(
         self, approval_id: str, *, approver: str | Principal, reason: str | None = None
@@ -346,7 +419,7 @@ class ApprovalQueue:
         Raises EdictumInputError when there is none.
         """
         name = read_person(approver).name
-        return await self._change(approval_id, Revoking(approval_id, name, reason))
+        return _to_public(await self._change(Revoking(approval_id, name, reason)))
 
     async def grants(
         self,
@@ -375,15 +448,16 @@ class ApprovalQueue:
             raise EdictumInputError(f"No grant {grant_id!r:.80}.", hint=hint)
         return _to_public_grant(row)
 
-    async def _change(self, approval_id: str, step: QueueStep) -> QueuedApproval:
-        answer = await self._send(step)
+    async def _change(self, step: Answering | Revoking) -> RequestRow:
+        answer, approval_id = await self._send(step), step.approval_id
         if answer is None:
             hint = "It is in another store, or was forgotten."
             raise EdictumInputError(f"No approval request {approval_id!r:.80}.", hint=hint)
         if isinstance(answer, Rejection):
             raise EdictumInputError(f"Approval request {approval_id!r:.80}: {answer.reason}")
         self._waiters.wake([approval_id])
-        return _to_public(answer)
+        row: RequestRow = answer
+        return row
 
     # --- The store --------------------------------------------------------------------------------
 
@@ -392,7 +466,10 @@ class ApprovalQueue:
         await Operation(self._pool, "ping", None)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, once the notifiers are done."""
+        for notifier in self._notifiers:
+            if hasattr(notifier, "close"):
+                await notifier.close()
         await self._pool.leave()
         await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
 
@@ -477,6 +554,8 @@ def _to_public(row: RequestRow) -> QueuedApproval:
         tuple(_to_given_answer(it) for it in row.answers),
         row.changed_args,
         row.grant_id,
+        row.precedent,
+        row.context or EMPTY,
     )
 
 

@@ -18,6 +18,7 @@ from edictum.audit._filters import (
     read_timestamp,
 )
 from edictum.audit._reading import LogReading
+from edictum.core.call import CONSEQUENTIAL
 from edictum.core.values import dumps
 from edictum.stats import Histogram
 
@@ -30,7 +31,6 @@ BUCKET_WIDTHS_MS = (
     *(86_400_000, 604_800_000, 2_419_200_000, 31_449_600_000),
 )
 DURATION_BOUNDS_MS = tuple(round(2 ** (power / 2), 1) for power in range(52))  # to 13 hours
-CONSEQUENTIAL = ("write", "irreversible")
 RAN_OUTCOMES = ("executed", "artifact", "failed", "timeout")
 FAILED_OUTCOMES = ("failed", "timeout")
 CONTRACT_SOURCES = (
@@ -57,6 +57,8 @@ class CallTally:
     total_ms: int = 0
     max_ms: int = 0
     counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))  # by bound
+    consequential: int = 0  # calls of tools that write or are irreversible
+    prompts: int = 0
 
     @property
     def calls(self) -> int:
@@ -75,8 +77,14 @@ class CallTally:
         """The share of the calls that ran and failed; None if none ran."""
         return self.failed / self.ran if self.ran else None
 
-    def add(self, outcome: str, duration_ms: int) -> None:
+    @property
+    def prompts_per_100(self) -> float | None:
+        """How often a person was asked in 100 consequential calls; None without such."""
+        return 100 * self.prompts / self.consequential if self.consequential else None
+
+    def add(self, outcome: str, duration_ms: int, is_consequential: bool) -> None:
         self.outcomes[outcome] += 1
+        self.consequential += is_consequential
         if outcome in RAN_OUTCOMES:
             self.total_ms += duration_ms
             if duration_ms > self.max_ms:
@@ -86,6 +94,8 @@ class CallTally:
     def merge(self, other: CallTally) -> None:
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
+        self.consequential += other.consequential
+        self.prompts += other.prompts
         self.total_ms += other.total_ms
         self.max_ms = max(self.max_ms, other.max_ms)
         for bound, count in other.counts.items():
@@ -107,6 +117,9 @@ class CallTally:
             "p95_ms": self.find_percentile(95),
             "max_ms": self.max_ms if self.ran else None,
             "total_ms": self.total_ms,
+            "consequential": self.consequential,
+            "prompts": self.prompts,
+            "prompts_per_100": self.prompts_per_100,
         }
 
 
@@ -248,7 +261,6 @@ class Report:
     never_fired: list[str]
     has_contracts: bool
     approvals: dict[str, int]
-    consequential_calls: int
     policy_errors: int
     policies: dict[str, int]
     timeline: Timeline
@@ -262,9 +274,12 @@ class Report:
         return {name: self.total.outcomes[name] for name in OUTCOMES}
 
     @property
+    def consequential_calls(self) -> int:
+        return self.total.consequential
+
+    @property
     def prompts_per_100(self) -> float | None:
-        asked = self.approvals.get("requested", 0)
-        return 100 * asked / self.consequential_calls if self.consequential_calls else None
+        return self.total.prompts_per_100
 
     @property
     def problems(self) -> dict[str, int]:
@@ -335,7 +350,7 @@ class ReportBuilder:
     """Adds events up, one after the other."""
 
     def __init__(self) -> None:
-        self.events = self.consequential = self.policy_errors = 0
+        self.events = self.policy_errors = 0
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.actions: Counter[str] = Counter()
@@ -361,18 +376,24 @@ class ReportBuilder:
         outcome = event.get("outcome")
         if isinstance(outcome, str):
             self._add_call(event, outcome, at)
+        elif event["action"] == "call_approval_requested":
+            for tally in self._find_tallies(event):
+                tally.prompts += 1
+
+    def _find_tallies(self, event: EventData) -> tuple[CallTally, ...]:
+        """Return the rows in which a call counts."""
+        tool, session = str(event.get("tool_name")), str(event.get("session_id"))
+        return self.tools[tool], self.sessions[session], self.principals[name_principal(event)]
 
     def _add_call(self, event: EventData, outcome: str, at: datetime) -> None:
         duration = event.get("duration_ms")
         taken = int(duration) if isinstance(duration, int | float) else 0
-        self.tools[str(event.get("tool_name"))].add(outcome, taken)
-        self.sessions[str(event.get("session_id"))].add(outcome, taken)
-        self.principals[name_principal(event)].add(outcome, taken)
+        is_consequential = event.get("side_effect") in CONSEQUENTIAL
+        for tally in self._find_tallies(event):
+            tally.add(outcome, taken, is_consequential)
         self.timeline.add(int(at.timestamp() * 1000), outcome)
         if len(self.policies) < MAX_ROWS or event.get("policy_version") in self.policies:
             self.policies[str(event.get("policy_version"))] += 1
-        if event.get("side_effect") in CONSEQUENTIAL:
-            self.consequential += 1
         if outcome == "denied":
             self._add_denial(event)
         self._add_contracts(event, outcome)
@@ -422,7 +443,6 @@ class ReportBuilder:
             approvals={
                 short: self.actions[name] for name, short in APPROVALS.items() if self.actions[name]
             },
-            consequential_calls=self.consequential,
             policy_errors=self.policy_errors,
             policies=dict(self.policies.most_common()),
             timeline=self.timeline,

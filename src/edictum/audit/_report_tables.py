@@ -133,7 +133,10 @@ def _tabulate_slowest(report: Report) -> ReportTable:
 
 
 def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> ReportTable:
-    columns = (name, "calls", "succeeded", "failed", "denied", "time of tools ms")
+    columns = (
+        *(name, "calls", "succeeded", "failed", "denied", "time of tools ms"),
+        *("prompts", "prompts per 100"),
+    )
     rows = tuple(
         (
             key or "(none)",
@@ -142,6 +145,8 @@ def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> 
             tally.failed,
             tally.outcomes["denied"],
             tally.total_ms,
+            tally.prompts,
+            None if tally.prompts_per_100 is None else round(tally.prompts_per_100, 1),
         )
         for key, tally in table.sort()
     )

@@ -13,10 +13,15 @@ from edictum.audit._reading import LogReading, filter_events
 from edictum.core.events import Closing, Entry, event_from_json
 from edictum.core.freeze import is_large
 from edictum.core.limits import Counters
+from edictum.core.redaction import shorten
+from edictum.core.values import dumps
 from edictum.errors import EdictumError
 from edictum.execution.forks import protect
 
 DEFAULT_EVENTS = 10_000
+LAST_CALLS = 5  # that a person is shown
+MAX_SHOWN_ARGS = 300  # characters of their arguments
+OPENING_FIELDS = 7  # of an event that does not end a call
 DEFAULT_BYTES = 16 * 1024 * 1024  # of events that are kept as lines
 
 # (at, context, action, call, decision, attempts, executions), and for a closing event the fields of
@@ -146,6 +151,25 @@ class CollectingAuditSink:
             newest = self._taken[-1] if self._taken else self._read[-1]
         return _event(newest)
 
+    def list_last_calls(self, session_id: str, count: int = LAST_CALLS) -> list[dict[str, Any]]:
+        """Return the calls of a session that ended last, the newest first, without secrets."""
+        with self._lock:
+            kept = [*self._read, *self._taken]
+        ended: list[dict[str, Any]] = []
+        for item in reversed(kept):
+            if len(ended) >= count:
+                break
+            if _may_end_call(item, session_id) and (event := _event(item)).outcome is not None:
+                ended.append(
+                    {
+                        "tool_name": event.tool_name,
+                        "tool_args": shorten(dumps(event.tool_args), MAX_SHOWN_ARGS),
+                        "outcome": event.outcome,
+                        "at": event.timestamp.isoformat(),
+                    }
+                )
+        return ended
+
     def filter(self, action: AuditAction | str) -> list[AuditEvent]:
         return [event for event in self.events if event.action == action]
 
@@ -174,6 +198,17 @@ class NoLocalEvents(CollectingAuditSink):
 
     def take(self, item: RawEvent | Entry | AuditEvent) -> None:
         """Forget the event."""
+
+
+def _may_end_call(item: Kept, session_id: str) -> bool:
+    """Return whether an event is of this session and may be the end of a call; making it costs."""
+    if isinstance(item, str):
+        return session_id in item and event_from_json(item).session_id == session_id
+    if isinstance(item, tuple):
+        return len(item) > OPENING_FIELDS and item[3].run_id == session_id
+    if isinstance(item, Entry):
+        return item.closing is not None and item.call.run_id == session_id
+    return item.session_id == session_id
 
 
 def _event(item: Kept) -> AuditEvent:

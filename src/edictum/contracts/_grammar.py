@@ -240,6 +240,7 @@ TOOL_ENTRY = Record(
         "retry_on_timeout": Field(Boolean()),
         "retry_on_failure": Field(Boolean()),
         "verify": Field(TOOL_NAME),
+        "preview": Field(TOOL_NAME),
         "amounts": Field(MapOf(STATED_AMOUNT)),
         "actual": Field(MapOf(STATED_AMOUNT)),
         "pin": Field(PIN),
@@ -275,7 +276,33 @@ SESSION_SETTINGS = Record(
     },
     any_of=(("store", "lease", "ttl", "on_store_error", "require_store"),),
 )
-APPROVAL_SETTINGS = Record({"store": Field(EnvironmentText(), required=True)})
+_KEY = {"key": Field(EnvironmentText()), "key_file": Field(EnvironmentText())}
+APPROVER = Record(
+    {"user_id": Field(EnvironmentText(), required=True), "role": Field(EnvironmentText())}
+)
+LINK_SETTINGS = Record(
+    {
+        "url": Field(EnvironmentText(), required=True),
+        **_KEY,
+        "valid": Field(Duration()),
+        "approver": Field(APPROVER, required=True),
+    },
+    one_of=(("key", "key_file"),),
+)
+WEBHOOK_SETTINGS = Record(
+    {
+        "url": Field(EnvironmentText(), required=True),
+        "allowed_hosts": Field(ListOf(EnvironmentText()), required=True),
+        **_KEY,
+        "body": Field(Free()),
+        "timeout": Field(Duration()),
+        "link": Field(LINK_SETTINGS),
+    },
+    one_of=(("key", "key_file"),),
+)
+APPROVAL_SETTINGS = Record(
+    {"store": Field(EnvironmentText(), required=True), "notify": Field(ListOf(WEBHOOK_SETTINGS))}
+)
 OTEL_SETTINGS = Record(
     {
         "enabled": Field(Boolean()),

@@ -33,6 +33,9 @@ class SideEffect(StrEnum):
     IRREVERSIBLE = "irreversible"
 
 
+CONSEQUENTIAL = frozenset({SideEffect.WRITE, SideEffect.IRREVERSIBLE})
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """On whose behalf the agent acts."""

@@ -53,7 +53,8 @@ class Ask:
 
     ``metadata`` binds the answer to the call: its digest, who asks, who may answer. ``shown``:
     arguments, message and principal without secrets. ``control_flow``: exceptions of the
-    backend that are the framework's, so that the call is paused.
+    backend that are the framework's, so that the call is paused. ``preview``: a function of the
+    call that finds out what it would change.
     """
 
     wait = PERSON
@@ -62,6 +63,7 @@ class Ask:
     metadata: dict[str, Any]
     shown: dict[str, Any]
     control_flow: tuple[type[BaseException], ...] = ()
+    preview: Callable[..., Any] | None = None
 
 
 @record

@@ -281,6 +281,19 @@ def make_drop_event(at: float, count: int, waiting: int) -> AuditEvent:
     return AuditEvent(timestamp=moment, action=AuditAction.EVENTS_DROPPED, reason=reason)
 
 
+def refusal_event(
+    at: float, approval_id: str | None, approver: str | None, reason: str
+) -> AuditEvent:
+    """Return an event about a link or an answer to a request for approval that was refused."""
+    return AuditEvent(
+        timestamp=datetime.fromtimestamp(at, UTC),
+        action=AuditAction.APPROVAL_REFUSED,
+        approval_id=approval_id,
+        approver=approver,
+        reason=reason,
+    )
+
+
 # --- The line -------------------------------------------------------------------------------------
 
 

@@ -53,10 +53,11 @@ class ToolEntry:
 
     ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
     an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
-    one took effect. ``amounts`` are what a call uses and ``actual`` what its result says it used,
-    by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how an MCP server describes
-    the tool: another description is refused. ``describes`` False: the entry says nothing about the
-    tool's effect; ``states_effect`` False: not which side effect it has.
+    one took effect, ``preview`` the tool (or is the function) that tells what it would change, for
+    a person who is asked to approve it. ``amounts`` are what a call uses and ``actual`` what its
+    result says it used, by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how an
+    MCP server describes the tool: another description is refused. ``describes`` False: the entry
+    says nothing about the tool's effect; ``states_effect`` False: not which side effect it has.
     """
 
     side_effect: SideEffect = SideEffect.IRREVERSIBLE
@@ -66,6 +67,7 @@ class ToolEntry:
     retry_on_timeout: bool | None = None
     retry_on_failure: bool = True
     verify: str | None = None
+    preview: str | Callable[..., Any] | None = None
     amounts: Mapping[str, Any] = field(default=EMPTY, hash=False)
     actual: Mapping[str, Any] = field(default=EMPTY, hash=False)
     pin: str | None = None
@@ -441,6 +443,7 @@ SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "retry_on_timeout": _one_of(True, False),
     "retry_on_failure": _one_of(True, False),
     "verify": (_is_name, "Use the name of a tool."),
+    "preview": (lambda it: _is_name(it) or callable(it), "Use the name of a tool, or a function."),
     **{key: (_are_amounts, _AMOUNTS_HINT.format(it)) for key, it in AMOUNT_KEYS.items()},
     "pin": (_is_pin, "Use sha256: and 64 hexadecimal digits."),
 }
@@ -483,6 +486,7 @@ def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
         retry_on_timeout=_merge_flags((first.retry_on_timeout, second.retry_on_timeout)),
         retry_on_failure=first.retry_on_failure and second.retry_on_failure,
         verify=first.verify or second.verify,
+        preview=first.preview or second.preview,
         amounts={**second.amounts, **first.amounts},
         actual={**second.actual, **first.actual},
         pin=first.pin or second.pin,

@@ -95,6 +95,11 @@ class CallInTurn(Protocol):
         ...
 
     @property
+    def prompt(self) -> str | None:
+        """What the user has said last, for a person who is asked to approve the call."""
+        ...
+
+    @property
     def gates(self) -> Gates: ...
 
     @property
@@ -206,6 +211,12 @@ class OpenedCall(CallInTurn, Protocol):
 
     @property
     def session_id(self) -> str: ...
+
+    def find_tool(self, name: str) -> Any:
+        """Return another tool of the turn: its ``plan``, ``body`` and ``function``; None without
+        it.
+        """
+        ...
 
     @property
     def plan(self) -> Plan:

@@ -49,7 +49,10 @@ class Portal:
         return self._capture(awaitable)
 
     def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
-        """Start an awaitable, and return a future of its result, captured, without waiting."""
+        """Begin to run the awaitable, and return at once. The result is as that of ``capture``.
+
+        Raises NotStarted when there can be no thread.
+        """
         try:
             loop = self._running_loop()
         except NotStarted:

@@ -251,6 +251,17 @@ def is_error_message(message: ChatMessage) -> bool:
     return bool(message.get("is_error") or getattr(message, "is_error", False))
 
 
+def find_prompt(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the text that the user has said last; None if there is none."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+            return "\n".join(text for text in texts if isinstance(text, str)) or None
+    return None
+
+
 def make_system_message(text: str) -> ChatMessage:
     return {"role": "system", "content": replace_surrogates(text)}
 

@@ -16,7 +16,7 @@ from edictum.execution.waiting import await_or_finish_later, capture
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import check_arguments, check_messages, check_tools
 from edictum.harness.artifact_reader import READER, make_reader
-from edictum.harness.messages import ChatMessage
+from edictum.harness.messages import ChatMessage, find_prompt
 from edictum.harness.model_calls import OnModelCall, check_prices
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor
@@ -97,6 +97,7 @@ async def run_turn(
         feed=None if on_event is None else EventFeed(on_event),
     )
     state.begin_turn()
+    state.prompt = find_prompt(conversation) or state.prompt
     try:
         return await loop.run()
     finally:

@@ -242,6 +242,13 @@ class TurnCall:
     def description(self) -> str:
         return "" if self._spec is None else self._spec.description
 
+    @property
+    def prompt(self) -> str | None:
+        return self._turn.state.prompt
+
+    def find_tool(self, name: str) -> KnownTool | None:
+        return self._turn.tools.resolve(self._known.policy, name)
+
     def malformed(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
 

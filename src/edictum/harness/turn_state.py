@@ -43,7 +43,8 @@ class TurnState:
     """The state of one turn. Without a ``session_id`` its calls belong to the guard's session.
 
     ``messages`` is the conversation when the turn is over, even if it was cancelled: with what each
-    call ended with, and for a call that was not made a message that says so.
+    call ended with, and for a call that was not made a message that says so. ``prompt`` is what the
+    user has said last, for a person who is asked to approve a call.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class TurnState:
         self.tool_trace: dict[str, ToolTraceEntry] = {}
         self.tool_results: list[ToolOutcome] = []
         self.messages: tuple[dict[str, Any], ...] = ()
+        self.prompt: str | None = None
         self.final_text = ""
         self.timed_out = False
         self.input_tokens = self.output_tokens = 0

@@ -272,12 +272,15 @@ class FastPath:
 
 def _prepare(plan: Plan, figures: Figures) -> Any:
     """Work out what calls of a tool reserve, once per plan, and where they are counted for
-    ``stats``. The template is NEVER for tools with other gates.
+    ``stats``. The template is NEVER for tools with other gates, or with a preview.
     """
     template = None
-    if not plan.hooks_before and not plan.session and not plan.rules:
+    has_gates = plan.hooks_before or plan.session or plan.rules
+    if not has_gates and plan.entry.preview is None:
         template = reservation_template(plan.tools, plan.limits)
-    plan.memo[MEMO] = (template or NEVER, figures.tallies[plan.tool])
+    tally = figures.tallies[plan.tool]
+    tally.side_effect = plan.entry.side_effect
+    plan.memo[MEMO] = (template or NEVER, tally)
     return plan.memo[MEMO]
 
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from edictum._audit_event import AuditAction
+from edictum.core.call import CONSEQUENTIAL, SideEffect
 from edictum.core.effects import Ask, AwaitDecision
 from edictum.core.events import CALL_ALLOWED, Entry
 from edictum.core.limits import Reservation, Settlement
@@ -64,9 +65,10 @@ class ToolTally:
     millisecond.
     """
 
-    __slots__ = ("_lock", "ends", "executed_at_once", "took")
+    __slots__ = ("_lock", "ends", "executed_at_once", "side_effect", "took")
 
     def __init__(self) -> None:
+        self.side_effect = SideEffect.IRREVERSIBLE
         self.took = Durations(1e-3)
         self.ends: dict[EndKey, int] = {}
         self.clear()
@@ -112,7 +114,7 @@ class Figures:
         self.tallies = Tallies()
         self.gate, self.ledger = Durations(1e-6), Durations(1e-6)
         self.audit, self.approval = Durations(1e-6), Durations(1e-3)
-        self.audit_failures = 0
+        self.audit_failures = self.prompts = 0
         self._awaited: dict[type[Any], Durations] = {
             Reservation: self.ledger,
             Settlement: self.ledger,
@@ -130,7 +132,7 @@ class Figures:
             tally.clear()
         for durations in (self.gate, self.ledger, self.audit, self.approval):
             durations.clear()
-        self.audit_failures = 0
+        self.audit_failures = self.prompts = 0
 
     def add_sample(self, seconds: float) -> None:
         """Count how long a call was at the gate that stands for ``SAMPLED`` such calls."""
@@ -143,13 +145,18 @@ class Figures:
             self.gate.add(entry.at - entry.call.started_at)
         if action is AuditAction.CALL_PAUSED:
             self._count_end(entry, "paused")
+        elif action is AuditAction.CALL_APPROVAL_REQUESTED:
+            with self._lock:
+                self.prompts += 1
         elif closing is not None and closing.outcome is not None:
             ran = closing.verdict is not None
             self._count_end(entry, closing.outcome, closing.duration_ms if ran else None)
 
     def _count_end(self, entry: Entry, outcome: str, elapsed_ms: int | None = None) -> None:
         end = (entry.decision.effect, entry.decision.source, outcome)
-        self.tallies[entry.call.tool_name].add(end, elapsed_ms)
+        tally = self.tallies[entry.call.tool_name]
+        tally.side_effect = entry.call.side_effect
+        tally.add(end, elapsed_ms)
 
     def count_wait(self, effect: object, seconds: float) -> None:
         """Count how long a port's answer was waited for."""
@@ -167,6 +174,14 @@ class Figures:
             CallCount(tool, *end, count)
             for tool, tally in self._sort_tallies()
             for end, count in tally.read_ends().items()
+        )
+
+    def count_consequential(self) -> int:
+        """Return how many calls have ended of tools that change something."""
+        return sum(
+            sum(tally.read_ends().values())
+            for tally in list(self.tallies.values())
+            if tally.side_effect in CONSEQUENTIAL
         )
 
     def read_tools(self) -> dict[str, Histogram]:

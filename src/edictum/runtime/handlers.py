@@ -227,7 +227,9 @@ class EffectHandlers:
         }
         if self._shows_secrets:
             asked["raw_args"] = call.args
-        return _pass_signals(self._approval.request_approval, effect.control_flow, asked)
+        effect.metadata["context"]["last_calls"] = self._local.list_last_calls(call.run_id)
+        ask = partial(_pass_signals, self._approval.request_approval, effect.control_flow, asked)
+        return ask() if effect.preview is None else _preview_then(ask, effect)
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
@@ -257,6 +259,18 @@ class EffectHandlers:
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(release_of(sent))
         return None
+
+
+async def _preview_then(ask: Callable[[], Any], effect: Ask) -> Any:
+    """Find out what the call would change, then ask; a preview that fails says why."""
+    assert effect.preview is not None
+    try:
+        preview = await effect.preview(effect.call)
+    except Exception as exc:
+        preview = {"problem": describe(exc)}
+    effect.metadata["context"]["preview"] = preview
+    answer = ask()
+    return await answer if isawaitable(answer) else answer
 
 
 def _pass_signals(

@@ -44,6 +44,7 @@ WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
 VOID = AuditAction.CALL_APPROVAL_VOID
 GRANT_USED = AuditAction.CALL_GRANT_USED
 NOTE_MAX_CHARS = 1_000
+PROMPT_MAX_CHARS = 2_000
 NO_REQUESTER = (
     "the requester may not approve the call, and it has no principal that says who that is"
 )
@@ -129,7 +130,8 @@ def _ask_person(
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
     shown = _hide_secrets(call, decision, config)
-    ask = Ask(call, decision, metadata, shown, config.control_flow)
+    metadata["context"] = _describe_context(admission, config, turn)
+    ask = Ask(call, decision, metadata, shown, config.control_flow, config.preview)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
@@ -161,6 +163,29 @@ def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -
         "message": redaction.redact_text(decision.reason or ""),
         "principal": None if principal is None else redaction.redact_value(principal.as_dict()),
     }
+
+
+def _describe_context(
+    admission: Admission, config: LifecycleConfig, turn: CallInTurn | None
+) -> dict[str, Any]:
+    """Return what helps a person to decide, without secrets."""
+    redact, decision = config.context.redaction.redact_text, admission.decision
+    messages = {id(it.contract): it.verdict.message for it in decision.exceptions}
+    context: dict[str, Any] = {
+        "asked_by": [
+            {
+                "name": asker.id if isinstance(asker, Contract) else asker.name,
+                "type": asker.source,
+                "message": redact(messages.get(id(asker)) or decision.reason or ""),
+            }
+            for asker in decision.askers
+        ],
+        "side_effect": str(admission.call.side_effect),
+        "policy_version": config.context.policy_version,
+    }
+    if turn is not None and turn.prompt:
+        context["prompt"] = shorten(redact(turn.prompt), PROMPT_MAX_CHARS)
+    return context
 
 
 def _find_pause(answer: Any) -> Pause | None:

@@ -1,0 +1,257 @@
+"""An ASGI app for the people who answer: a page for each request, and a JSON API.
+
+Mount it in FastAPI or Starlette, or serve it alone::
+
+    app.mount("/approvals", ApprovalApp(queue, links))
+
+A person comes by a link of ``ApprovalLinks``, which says who they are. ``identify`` is for an
+application that knows its users itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from edictum._logs import APPROVAL_FAILED, APPROVAL_REFUSED, log
+from edictum.approval._exchange import (
+    HTML,
+    JSON,
+    Exchange,
+    GivenForm,
+    Receive,
+    Refusal,
+    Refused,
+    Response,
+    Scope,
+    Send,
+    answer_lifespan,
+    make_json_response,
+    read_answers,
+    read_form,
+    read_query,
+    send_response,
+)
+from edictum.approval._page import write_request_page
+from edictum.approval.links import ApprovalLinks, LinkRefused, Token
+from edictum.approval.queue import ApprovalQueue, QueuedApproval
+from edictum.approval.webhook import describe_request
+from edictum.audit._ports import PORTS
+from edictum.audit.sinks import AuditSink
+from edictum.core._records import replace
+from edictum.core.call import Principal
+from edictum.core.decision import USER_ERRORS
+from edictum.core.events import refusal_event
+from edictum.errors import EdictumError, EdictumInputError
+
+NOT_FOUND = "This link is not valid. It may have expired. Ask for a new one."
+FORM = "application/x-www-form-urlencoded"
+Identify: TypeAlias = Callable[[Scope], Principal | Awaitable[Principal | None] | None]
+
+
+class ApprovalApp:
+    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``).
+
+    ``identify`` is a function of the ASGI scope that returns the ``Principal`` of a user whom the
+    application knows, or None; without it people come by links alone. What is refused is logged,
+    and recorded by an ``audit_sink`` as ``approval_refused``.
+    """
+
+    def __init__(
+        self,
+        queue: ApprovalQueue,
+        links: ApprovalLinks,
+        *,
+        identify: Identify | None = None,
+        audit_sink: AuditSink | None = None,
+    ) -> None:
+        self._queue, self._links, self._identify = queue, links, identify
+        self._sink = None if audit_sink is None else PORTS.find(audit_sink)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await answer_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            response = await self._respond(Exchange(scope, receive))
+            await send_response(scope, response, send)
+
+    async def _respond(self, exchange: Exchange) -> Response:
+        try:
+            response = await self._route(exchange)
+        except LinkRefused as exc:
+            response = exchange.refuse(404, NOT_FOUND, Refused(exc.reason, exc.approval_id))
+        except Refusal as exc:
+            response = exchange.refuse(exc.status, exc.text, Refused(exc.reason))
+        except EdictumError as exc:
+            log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
+            response = exchange.refuse(503, "The approvals cannot be reached now. Try again.")
+        if response.refused is not None:
+            await self._note_refused(exchange, response.refused)
+        return response
+
+    async def _route(self, exchange: Exchange) -> Response:
+        kind, _, rest = exchange.path.strip("/").partition("/")
+        routes: dict[tuple[str, str], Callable[[Exchange, str], Awaitable[Response]]] = {
+            ("GET", "t"): self._show_linked,
+            ("POST", "t"): self._answer_linked,
+            ("GET", "requests"): self._show_identified,
+            ("GET", "api"): self._read,
+            ("POST", "api"): self._answer_many,
+        }
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        route = routes.get((method, kind))
+        if route is not None:
+            return await route(exchange, rest)
+        if any(name == kind for _, name in routes):
+            raise Refusal(405, "This method is not allowed here.", "method")
+        raise Refusal(404, NOT_FOUND, "path")
+
+    # --- Pages ------------------------------------------------------------------------------------
+
+    async def _show_linked(self, exchange: Exchange, token_text: str) -> Response:
+        token = self._links.read_token(token_text)
+        request = await self._find(token.approval_id)
+        return _make_page(exchange, request, token.approver, token_text)
+
+    async def _show_identified(self, exchange: Exchange, approval_id: str) -> Response:
+        """Show a request to a user whom the application knows; the form has a link of their own."""
+        approver = await self._identify_user(exchange)
+        request = await self._find(approval_id)
+        token = self._links.make_token(request, approver)
+        return _make_page(exchange, request, approver, token)
+
+    async def _answer_linked(self, exchange: Exchange, token_text: str) -> Response:
+        token = self._links.read_token(token_text)
+        said = read_form(await exchange.read_body(FORM))
+        await self._find(token.approval_id)
+        try:
+            request, notice = await self._answer(token, said), "Your answer is recorded."
+        except EdictumInputError as exc:
+            request, notice = await self._find(token.approval_id), str(exc)
+            page = _make_page(exchange, request, token.approver, token_text, notice)
+            refused = Refused("answer", token.approval_id, token.approver.user_id)
+            return replace(page, status=409, refused=refused)
+        return _make_page(exchange, request, token.approver, token_text, notice)
+
+    async def _find(self, approval_id: str) -> QueuedApproval:
+        request = await self._queue.get(approval_id)
+        if request is None:
+            raise LinkRefused("unknown", approval_id)
+        return request
+
+    async def _answer(self, who: Token, said: GivenForm) -> QueuedApproval:
+        return await self._queue.answer(
+            who.approval_id,
+            said.approved,
+            approver=who.approver,
+            reason=said.reason,
+            args=said.args,
+            grant=said.grant,
+            nonce=who.nonce,
+        )
+
+    # --- The API ----------------------------------------------------------------------------------
+
+    async def _read(self, exchange: Exchange, path: str) -> Response:
+        kind, _, approval_id = path.partition("/")
+        if kind != "requests":
+            raise Refusal(404, NOT_FOUND, "path")
+        await self._identify_user(exchange)
+        if approval_id:
+            return make_json_response(200, describe_state(await self._find(approval_id)))
+        listed = await self._queue.pending(**read_query(exchange.query))
+        return make_json_response(
+            200, {"requests": [describe_state(request) for request in listed]}
+        )
+
+    async def _answer_many(self, exchange: Exchange, path: str) -> Response:
+        """Answer several requests; each has its own result, and one that fails stops no other."""
+        if path != "answers":
+            raise Refusal(404, NOT_FOUND, "path")
+        exchange.check_origin()
+        user = await self._identify_user(exchange) if self._identify is not None else None
+        answers = read_answers(await exchange.read_body(JSON))
+        results = [await self._answer_one(exchange, user, each) for each in answers]
+        return make_json_response(200, {"results": results})
+
+    async def _answer_one(
+        self, exchange: Exchange, user: Principal | None, said: GivenForm
+    ) -> dict[str, Any]:
+        who = None
+        try:
+            who = self._find_approver(user, said)
+            await self._find(who.approval_id)
+            request = await self._answer(who, said)
+        except LinkRefused as exc:
+            refused, text = Refused(exc.reason, exc.approval_id), NOT_FOUND
+        except EdictumInputError as exc:
+            assert who is not None
+            refused = Refused("answer", who.approval_id, who.approver.user_id)
+            text = str(exc)
+        else:
+            return {"approval_id": request.approval_id, "status": request.status}
+        await self._note_refused(exchange, refused)
+        return {"approval_id": refused.approval_id or said.approval_id, "error": text}
+
+    def _find_approver(self, user: Principal | None, said: GivenForm) -> Token:
+        """Return who gives an answer: the person of its link, or the user of the application."""
+        if said.token is not None:
+            return self._links.read_token(said.token)
+        if user is None or said.approval_id is None:
+            raise LinkRefused("no identity", said.approval_id)
+        return Token(said.approval_id, user, 0.0, None)
+
+    async def _note_refused(self, exchange: Exchange, refused: Refused) -> None:
+        """Tell the log and the audit; what the audit does not take is in the log."""
+        reason, approval_id, approver = refused.reason, refused.approval_id, refused.approver
+        where = f"{exchange.method} {exchange.route}"
+        log(
+            APPROVAL_REFUSED,
+            "Refused at the approval pages: %s (%s)",
+            reason,
+            where,
+            reason=reason,
+            approval_id=approval_id,
+            approver=approver,
+            client=exchange.client,
+        )
+        if self._sink is None:
+            return
+        text = f"Refused at the approval pages: {reason} ({where}, from {exchange.client})."
+        try:
+            written = self._sink.emit(refusal_event(time.time(), approval_id, approver, text))
+            if isawaitable(written):
+                await written
+        except USER_ERRORS as exc:
+            self._sink.note_failure(exc)
+
+    async def _identify_user(self, exchange: Exchange) -> Principal:
+        found = self._identify(exchange.scope) if self._identify is not None else None
+        user = await found if isawaitable(found) else found
+        if user is None or not user.user_id:
+            raise Refusal(401, "Who are you? Log in, or use a link.", "no identity")
+        return user
+
+
+def describe_state(request: QueuedApproval) -> dict[str, Any]:
+    """Return a request and what became of it, as JSON-ready data."""
+    return {
+        **describe_request(request),
+        "status": request.status,
+        "approver": request.approver,
+        "reason": request.reason,
+        "approvers": request.approvers,
+        "answers": [{"approver": it.approver, "reason": it.reason} for it in request.answers],
+        "changed_args": request.changed_args,
+        "grant_id": request.grant_id,
+    }
+
+
+def _make_page(
+    exchange: Exchange, request: QueuedApproval, approver: Principal, token: str, notice: str = ""
+) -> Response:
+    return Response(200, HTML, write_request_page(request, approver, exchange.link(token), notice))
