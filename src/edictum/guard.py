@@ -75,6 +75,7 @@ from edictum._probes import (
     read_stats,
 )
 from edictum._watching import Watch
+from edictum.approval.parking import ApprovalPending, raise_pending
 from edictum.approval.port import ApprovalBackend
 from edictum.approval.queue import ApprovalQueue
 from edictum.audit._ports import PORTS
@@ -540,7 +541,9 @@ class Edictum(OlderGuard):
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
         ``actual_amounts`` (a function of the result that tells what it used), ``control_flow``
         (exceptions by which the host defers calls: the call is closed as paused when the approval
-        backend raises one, which is then raised again).
+        backend raises one, which is then raised again), ``park`` (True:
+        ``ApprovalPending`` is raised in place of waiting for a person, if the approval backend is a
+        queue; or a function of the open ApprovalRequest that raises one of ``control_flow``).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
@@ -1018,6 +1021,14 @@ def unwrap(outcome: ToolOutcome) -> Any:
             assert_never(outcome)
 
 
+def _with_park(config: LifecycleConfig, park: Any) -> LifecycleConfig:
+    if park is True:
+        signals = (*config.control_flow, ApprovalPending)
+        return replace(config, park=raise_pending, control_flow=signals)
+    check_callables(park=park)
+    return replace(config, park=park)
+
+
 def _open_flow(
     state: State, run: RunTool, plan: Plan, pending: PendingCall, turn: OpenedCall | None = None
 ) -> Flow:
@@ -1028,6 +1039,8 @@ def _open_flow(
         config = replace(config, principal_resolver=options["principal_resolver"])
     if "control_flow" in options:
         config = replace(config, control_flow=options["control_flow"])
+    if options.get("park"):
+        config = _with_park(config, options["park"])
     if turn is None:
         flow = lifecycle(run, plan, config, flag)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from edictum.approval._steps import Asking, QueueRow, QueueStep, take_step
 from edictum.approval.port import ApprovalStatus
-from edictum.approval.queue import Listing, Polling
+from edictum.approval.queue import Finding, Listing, Polling
 from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
 from edictum.sessions._sqlite import (
     APPLICATION_ID,
@@ -80,6 +80,8 @@ def _run_one(db: sqlite3.Connection, step: Any, now: float) -> Any:
         return _list(db, step, now)
     if isinstance(step, Polling):
         return _poll(db, step, now)
+    if isinstance(step, Finding):
+        return _find(db, step)
     row, answer = take_step(step, _fetch(db, step), now)
     if row is not None:
         _save(db, row)
@@ -119,6 +121,16 @@ def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[QueueRow]
     found = " AND ".join(conditions)
     listed = db.execute(f"{_ROWS} {found} ORDER BY asked, id LIMIT ?", (*values, wanted.limit))
     return [QueueRow.from_text(*values) for values in listed]
+
+
+def _find(db: sqlite3.Connection, wanted: Finding) -> QueueRow | None:
+    same = (
+        "session = ? AND json_extract(body, '$.call_id') = ?"
+        " AND json_extract(body, '$.call_digest') = ?"
+    )
+    values = (wanted.session_id, wanted.call_id, wanted.call_digest)
+    found = db.execute(f"{_ROWS} {same} ORDER BY asked DESC LIMIT 1", values).fetchone()
+    return None if found is None else QueueRow.from_text(*found)
 
 
 def _poll(db: sqlite3.Connection, step: Polling, now: float) -> tuple[int, list[str]]:

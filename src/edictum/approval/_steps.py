@@ -55,6 +55,8 @@ class QueueRow:
     answer_key: str | None = None
     claim: str | None = None
     told: bool = False  # the asker has been told that it was denied
+    call_digest: str = ""  # of a call that may be parked: what it is, whatever the policy says
+    is_parked: bool = False  # the run that asked has ended, and goes on when there is an answer
 
     def to_text(self) -> str:
         """Return the row as JSON."""
@@ -124,6 +126,13 @@ class Withdrawing:
 
 
 @record
+class Parking:
+    """Note that the asker does not wait: it asks again, with the same call id."""
+
+    approval_id: str
+
+
+@record
 class Using:
     """Write that the tool is started with a claimed yes."""
 
@@ -148,7 +157,7 @@ class Rejection:
 
 
 QueueStep: TypeAlias = (
-    Asking | Looking | Taking | Answering | Revoking | Withdrawing | Using | Ending
+    Asking | Looking | Taking | Answering | Revoking | Withdrawing | Parking | Using | Ending
 )
 # The row to save, if one changed, and the answer.
 Taken: TypeAlias = tuple[QueueRow | None, Any]
@@ -193,7 +202,7 @@ def _ask_again(step: Asking, found: QueueRow, now: float) -> Taken:
         return None, found
     asked = step.row
     found = replace(found, holder=asked.holder, leased_until=now + step.lease_s)
-    if found.status is ApprovalStatus.PENDING:
+    if found.status is ApprovalStatus.PENDING and not found.is_parked:
         found = replace(found, expires_at=now + asked.timeout)
     elif found.status is ApprovalStatus.CLAIMED:
         found = replace(found, status=ApprovalStatus.APPROVED, claim=None)
@@ -209,7 +218,7 @@ def _is_same_question(row: QueueRow, asked: QueueRow, now: float) -> bool:
     if asked.call_id is not None and row.call_id == asked.call_id:
         return row.status not in UNANSWERED
     is_open = row.status in OPEN or (row.status is ApprovalStatus.DENIED and not row.told)
-    return is_open and row.leased_until <= now
+    return is_open and row.leased_until <= now and not row.is_parked
 
 
 def _save(row: QueueRow) -> Taken:
@@ -229,7 +238,8 @@ def _take(step: Taking, row: QueueRow, now: float) -> Taken:
         return _save(replace(row, leased_until=now + step.lease_s))
     if row.status is ApprovalStatus.DENIED and not row.told:
         return _save(replace(row, told=True))
-    if row.status is ApprovalStatus.PENDING and step.gives_up:
+    is_over = step.gives_up or (row.is_parked and row.expires_at <= now)
+    if row.status is ApprovalStatus.PENDING and is_over:
         return _save(replace(row, status=ApprovalStatus.TIMEOUT, changed_at=now))
     return None, row
 
@@ -264,6 +274,12 @@ def _withdraw(step: Withdrawing, row: QueueRow, now: float) -> Taken:
     return _save(replace(row, status=ApprovalStatus.WITHDRAWN, changed_at=now))
 
 
+def _park(step: Parking, row: QueueRow, now: float) -> Taken:
+    if row.status is not ApprovalStatus.PENDING:
+        return None, row
+    return _save(replace(row, is_parked=True, leased_until=now))
+
+
 def _use(step: Using, row: QueueRow, now: float) -> Taken:
     if row.claim == step.claim and row.status is ApprovalStatus.CLAIMED:
         return replace(row, status=ApprovalStatus.USED, changed_at=now), True
@@ -286,6 +302,7 @@ _RULES: dict[type[Any], Callable[[Any, QueueRow, float], Taken]] = {
     Answering: _answer,
     Revoking: _revoke,
     Withdrawing: _withdraw,
+    Parking: _park,
     Using: _use,
     Ending: _end,
 }

@@ -37,7 +37,7 @@ def _now() -> datetime:
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this
-    principal and this policy.
+    principal and this policy. ``is_parked``: the run that asked had ended, and asks again.
     """
 
     approval_id: str
@@ -51,6 +51,7 @@ class ApprovalRequest:
     created_at: datetime = field(default_factory=_now)
     session_id: str | None = None
     digest: str = ""
+    is_parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

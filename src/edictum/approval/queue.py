@@ -15,10 +15,12 @@ from typing import Any, Literal, Unpack
 from uuid import uuid4
 
 from edictum.approval._steps import (
+    UNANSWERED,
     Answering,
     Asking,
     Ending,
     Looking,
+    Parking,
     QueueRow,
     QueueStep,
     Rejection,
@@ -86,6 +88,15 @@ class Listing:
 
 
 @record
+class Finding:
+    """Which request to find: the last about a call of this id that is the same but for policy."""
+
+    session_id: str
+    call_id: str
+    call_digest: str
+
+
+@record
 class Polling:
     """Ask what has changed, and renew the leases of those who wait."""
 
@@ -139,6 +150,7 @@ class ApprovalQueue:
             timeout_effect=options.get("timeout_effect", "deny"),
             principal=options.get("principal"),
             contract=metadata.get("contract"),
+            call_digest=metadata.get("call_digest", ""),
             holder=str(uuid4()),
         )
         asked: QueueRow = await self._send(Asking(made, self._lease_s))
@@ -155,6 +167,7 @@ class ApprovalQueue:
             _to_datetime(asked.asked_at),
             made.session_id,
             asked.digest,
+            asked.is_parked,
         )
 
     async def wait_for_decision(
@@ -194,6 +207,25 @@ class ApprovalQueue:
         return replace(
             _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
         )
+
+    async def take(self, approval_id: str) -> ApprovalDecision | None:
+        """Return the answer, and claim a yes for this call; None while there is none."""
+        claim = str(uuid4())
+        row = await self._send(Taking(approval_id, claim, self._lease_s))
+        return None if _is_awaited(row, claim) else self._decide(approval_id, row, claim)
+
+    async def park(self, approval_id: str) -> None:
+        """Note that the asker does not wait any more, but asks again when it goes on."""
+        self._holders.pop(approval_id, None)
+        await self._send(Parking(approval_id))
+
+    async def find(self, session_id: str, call_id: str, call_digest: str) -> QueuedApproval | None:
+        """Return the last request about a call that was parked; None when there is none, or it
+        ended without an answer.
+        """
+        wanted = Finding(session_id, call_id, call_digest)
+        row = await Operation(self._pool, "approval", wanted)
+        return None if row is None or row.status in UNANSWERED else _to_public(row)
 
     async def use(self, approval_id: str) -> bool:
         """Write that the tool is started. False: the yes was revoked, or is another call's."""

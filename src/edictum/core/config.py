@@ -29,6 +29,8 @@ class LifecycleConfig:
     on_allow: Callable[..., Any] | None = None
     # exceptions by which the host of a call defers it; an approval backend may raise them
     control_flow: tuple[type[BaseException], ...] = ()
+    # called in place of waiting for a person, if the approval backend keeps questions
+    park: Callable[[Any], Any] | None = None
     lease_s: float | None = None
     late_answer_s: float = LATE_ANSWER_S
     # returns the digest of the policy that new calls are judged by

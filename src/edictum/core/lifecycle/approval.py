@@ -74,6 +74,11 @@ def approval_digest(call: ToolCall, policy_digest: str, limits: Sequence[str] = 
     return digest(call.tool_name, kept(call.args), call.principal, policy_digest, *limits)
 
 
+def make_call_digest(call: ToolCall) -> str:
+    """Return what a call is, whatever the policy says: tool, arguments, principal."""
+    return digest(call.tool_name, kept(call.args), call.principal)
+
+
 def _ask_person(
     admission: Admission, config: LifecycleConfig, digest: str, turn: CallInTurn | None
 ) -> Admitting:
@@ -84,6 +89,8 @@ def _ask_person(
             return admission.deny(decision.fail("ledger", problem))
     shown = _hide_secrets(call, decision, config)
     ask = Ask(call, decision, digest, shown, config.control_flow)
+    if config.park is not None:
+        ask = replace(ask, call_digest=make_call_digest(call))
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
@@ -93,9 +100,11 @@ def _ask_person(
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     about = Approval(request.approval_id)
-    problem = yield Entry(
-        config.context, REQUESTED, call, decision, admission.counters, approval=about
-    )
+    problem = None
+    if getattr(request, "is_parked", False) is not True:  # else it was recorded when it was asked
+        problem = yield Entry(
+            config.context, REQUESTED, call, decision, admission.counters, approval=about
+        )
     if problem is not None:
         yield Withdraw(request)
         return admission.deny_unrecorded(problem)
@@ -144,7 +153,7 @@ def _await_person(
 ) -> Generator[Effect, Any, tuple[Admission, Approval]]:
     """Wait for the answer to a request, and record it."""
     decision, about = admission.decision, Approval(request.approval_id)
-    wait = AwaitDecision(request, decision.timeout, config.control_flow)
+    wait = AwaitDecision(request, decision.timeout, config.control_flow, config.park)
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         about = Approval(request.approval_id, getattr(reply, "approver", None))
