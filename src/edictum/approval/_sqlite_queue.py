@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from edictum.approval._steps import Asking, QueueRow, QueueStep, take_step
+from edictum.approval._rows import RequestRow, StoredRow, read_row
+from edictum.approval._steps import Listing, Polling, QueueStep, take_step
 from edictum.approval.port import ApprovalStatus
-from edictum.approval.queue import Finding, Listing, Polling
 from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
 from edictum.sessions._sqlite import (
     APPLICATION_ID,
@@ -20,9 +20,11 @@ from edictum.sessions._sqlite import (
     check_owner,
 )
 
-_SCHEMA_VERSION = 1
-_READABLE_SINCE = 1
+_SCHEMA_VERSION = 2  # 1 was never released
+_READABLE_SINCE = 2
 _ROWS = "SELECT body, leased FROM approval WHERE "
+_WANTED = "id IN (SELECT value FROM json_each(?)) OR key IN (SELECT value FROM json_each(?))"
+_PLACES = ", ".join("?" * 12)
 
 
 class SqliteApprovalStore(SqliteStore):
@@ -80,37 +82,35 @@ def _run_one(db: sqlite3.Connection, step: Any, now: float) -> Any:
         return _list(db, step, now)
     if isinstance(step, Polling):
         return _poll(db, step, now)
-    if isinstance(step, Finding):
-        return _find(db, step)
-    row, answer = take_step(step, _fetch(db, step), now)
-    if row is not None:
+    rows, answer = take_step(step, _fetch(db, step), now)
+    for row in rows:
         _save(db, row)
     return answer
 
 
-def _fetch(db: sqlite3.Connection, step: QueueStep) -> list[QueueRow]:
-    if isinstance(step, Asking):
-        asked = (step.row.session_id, step.row.digest)
-        found = db.execute(f"{_ROWS} session IS ? AND digest = ? ORDER BY asked, id", asked)
-    else:
-        found = db.execute(f"{_ROWS} id = ?", (step.approval_id,))
-    return [QueueRow.from_text(*values) for values in found]
+def _fetch(db: sqlite3.Connection, step: QueueStep) -> list[StoredRow]:
+    wanted = (json.dumps(step.ids), json.dumps(step.keys))
+    found = db.execute(f"{_ROWS} {_WANTED} ORDER BY asked, id", wanted)
+    return [read_row(*values) for values in found]
 
 
-def _save(db: sqlite3.Connection, row: QueueRow) -> None:
+def _save(db: sqlite3.Connection, row: StoredRow) -> None:
     seq = _read_newest(db) + 1
-    key = (row.approval_id, row.session_id, row.digest, row.tool_name, row.status)
+    named = (row.row_id, row.kind, row.key, row.status, row.session_id, row.tool_name)
     times = (row.asked_at, row.expires_at, row.leased_until, row.changed_at)
-    values = (*key, *times, seq, row.to_text())
-    db.execute("INSERT OR REPLACE INTO approval VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    values = (*named, *times, seq, row.to_text())
+    db.execute(f"INSERT OR REPLACE INTO approval VALUES ({_PLACES})", values)  # noqa: S608 - ours
 
 
 def _read_newest(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(max(seq), 0) FROM approval").fetchone()[0])
 
 
-def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[QueueRow]:
-    conditions, values = ["status = ? AND expires > ?"], [ApprovalStatus.PENDING, now]
+def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[StoredRow]:
+    conditions, values = (
+        ["kind = ? AND status = ? AND expires > ?"],
+        [wanted.kind, wanted.status, now],
+    )
     for column, value in (("session", wanted.session_id), ("tool", wanted.tool_name)):
         if value is not None:
             conditions.append(f"{column} = ?")
@@ -120,25 +120,15 @@ def _list(db: sqlite3.Connection, wanted: Listing, now: float) -> list[QueueRow]
         values.append(wanted.after)
     found = " AND ".join(conditions)
     listed = db.execute(f"{_ROWS} {found} ORDER BY asked, id LIMIT ?", (*values, wanted.limit))
-    return [QueueRow.from_text(*values) for values in listed]
-
-
-def _find(db: sqlite3.Connection, wanted: Finding) -> QueueRow | None:
-    same = (
-        "session = ? AND json_extract(body, '$.call_id') = ?"
-        " AND json_extract(body, '$.call_digest') = ?"
-    )
-    values = (wanted.session_id, wanted.call_id, wanted.call_digest)
-    found = db.execute(f"{_ROWS} {same} ORDER BY asked DESC LIMIT 1", values).fetchone()
-    return None if found is None else QueueRow.from_text(*found)
+    return [read_row(*values) for values in listed]
 
 
 def _poll(db: sqlite3.Connection, step: Polling, now: float) -> tuple[int, list[str]]:
     if step.renewed:
         db.execute(
-            "UPDATE approval SET leased = ? WHERE status = ? AND id IN"
+            "UPDATE approval SET leased = ? WHERE kind = ? AND status = ? AND id IN"
             " (SELECT value FROM json_each(?))",
-            (now + step.lease_s, ApprovalStatus.PENDING, json.dumps(step.renewed)),
+            (now + step.lease_s, RequestRow.kind, ApprovalStatus.PENDING, json.dumps(step.renewed)),
         )
     newest = _read_newest(db)
     if step.since < 0:  # the first look

@@ -1,20 +1,19 @@
-"""What can be done to a request in a queue, as values and as pure functions.
+"""What can be done to requests and grants in a queue, as values and as pure functions.
 
-A store fetches the rows that a step concerns, has ``take_step`` say what becomes of them, and saves
-that, all in one atomic step. So the rules are the same wherever a queue is kept. A step that is
-repeated, because its answer was lost, is answered the same way.
+A store fetches the rows that a step concerns, those whose id is one of ``step.ids`` or whose key is
+one of ``step.keys``, has ``take_step`` say what becomes of them, and saves that, all in one atomic
+step. So the rules are the same wherever a queue is kept. A step that is repeated, because its
+answer was lost, is answered the same way.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from edictum.approval._rows import RequestRow, RowKind, StoredRow, make_call_key
 from edictum.approval.port import ApprovalStatus
-from edictum.core._records import record
-from edictum.core.values import dumps
+from edictum.core._records import record, replace
 
 # what the same call does not find again when it is asked about once more
 UNANSWERED = (ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN, ApprovalStatus.VOID)
@@ -24,69 +23,54 @@ NOT_ENDED = "An earlier run of this call was started with the approval {} and di
 NOT_ENDED += " end, so it may have had its effect."
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A request as a store keeps it. Times are seconds since the epoch, by the store's clock.
-
-    ``holder`` is the asker, who lives until ``leased_until`` as far as the store knows; ``claim``
-    names the call that has taken a yes.
-    """
+class OfOneRequest:
+    """A step that concerns the request of its ``approval_id``."""
 
     approval_id: str
-    session_id: str | None
-    call_id: str | None
-    digest: str
-    tool_name: str
-    tool_args: Any
-    message: str
-    timeout: float
-    timeout_effect: str
-    principal: Any = None
-    contract: str | None = None
-    holder: str = ""
-    leased_until: float = 0.0
-    asked_at: float = 0.0
-    expires_at: float = 0.0
-    status: ApprovalStatus = ApprovalStatus.PENDING
-    changed_at: float = 0.0
-    answered_at: float | None = None
-    approver: str | None = None
-    reason: str | None = None
-    answer_key: str | None = None
-    claim: str | None = None
-    told: bool = False  # the asker has been told that it was denied
-    call_digest: str = ""  # of a call that may be parked: what it is, whatever the policy says
-    is_parked: bool = False  # the run that asked has ended, and goes on when there is an answer
+    __slots__ = ()
+    keys: Sequence[str] = ()
 
-    def to_text(self) -> str:
-        """Return the row as JSON."""
-        return dumps({name: getattr(self, name) for name in self.__slots__})
-
-    @staticmethod
-    def from_text(text: str, leased_until: float) -> QueueRow:
-        """Read a row; its lease is kept beside it, as it is renewed often."""
-        values = json.loads(text)
-        status = ApprovalStatus(values["status"])
-        return QueueRow(**{**values, "status": status, "leased_until": leased_until})
+    @property
+    def ids(self) -> Sequence[str]:
+        return (self.approval_id,)
 
 
 @record
 class Asking:
     """Ask, or find the same question again. ``row`` has no times yet."""
 
-    row: QueueRow
+    row: RequestRow
     lease_s: float
+    ids: Sequence[str] = ()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return (self.row.key,)
 
 
 @record
-class Looking:
+class Finding:
+    """Find the last request about a call that has an answer, or can get one; else None."""
+
+    session_id: str
+    call_id: str
+    call_digest: str
+    ids: Sequence[str] = ()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return (make_call_key(self.session_id, self.call_digest),)
+
+
+@record
+class Looking(OfOneRequest):
     """Read a request."""
 
     approval_id: str
 
 
 @record
-class Taking:
+class Taking(OfOneRequest):
     """Take the answer, if there is one. A yes is claimed; ``gives_up`` ends a request that has
     none.
     """
@@ -98,7 +82,7 @@ class Taking:
 
 
 @record
-class Answering:
+class Answering(OfOneRequest):
     """Say yes or no to a pending request. ``key`` tells a repetition from a second answer."""
 
     approval_id: str
@@ -109,7 +93,7 @@ class Answering:
 
 
 @record
-class Revoking:
+class Revoking(OfOneRequest):
     """Take back a yes that was not used."""
 
     approval_id: str
@@ -118,7 +102,7 @@ class Revoking:
 
 
 @record
-class Withdrawing:
+class Withdrawing(OfOneRequest):
     """Withdraw a request for its asker."""
 
     approval_id: str
@@ -126,14 +110,14 @@ class Withdrawing:
 
 
 @record
-class Parking:
+class Parking(OfOneRequest):
     """Note that the asker does not wait: it asks again, with the same call id."""
 
     approval_id: str
 
 
 @record
-class Using:
+class Using(OfOneRequest):
     """Write that the tool is started with a claimed yes."""
 
     approval_id: str
@@ -141,7 +125,7 @@ class Using:
 
 
 @record
-class Ending:
+class Ending(OfOneRequest):
     """Write that the tool has ended, or give a yes back whose tool was not started."""
 
     approval_id: str
@@ -157,49 +141,90 @@ class Rejection:
 
 
 QueueStep: TypeAlias = (
-    Asking | Looking | Taking | Answering | Revoking | Withdrawing | Parking | Using | Ending
+    Asking
+    | Finding
+    | Looking
+    | Taking
+    | Answering
+    | Revoking
+    | Withdrawing
+    | Parking
+    | Using
+    | Ending
 )
-# The row to save, if one changed, and the answer.
-Taken: TypeAlias = tuple[QueueRow | None, Any]
+# The rows to save, those that changed or are new, and the answer.
+Taken: TypeAlias = tuple[Sequence[StoredRow], Any]
 
 
-def take_step(step: QueueStep, rows: Sequence[QueueRow], now: float) -> Taken:
-    """Return the row that a step changes, to be saved, and the answer to the step.
-
-    ``rows``: for Asking those of the same session and digest, the oldest first; else the one of
-    the step's id.
+@record
+class Listing:
+    """List rows of a kind and a status that have not expired: the oldest first, those after the one
+    of an id. Answered with the rows.
     """
+
+    kind: RowKind
+    status: str
+    session_id: str | None
+    tool_name: str | None
+    limit: int
+    after: str | None
+
+
+@record
+class Polling:
+    """Ask what has changed, and renew the leases of pending requests that are waited for. Answered
+    with the number of the newest change, and the ids of the rows that have changed since.
+    """
+
+    since: int
+    renewed: list[str]
+    lease_s: float
+
+
+def take_step(step: QueueStep, rows: Sequence[StoredRow], now: float) -> Taken:
+    """Return the rows that a step changes, to be saved, and the answer to the step.
+
+    ``rows`` are those of the step's ids and keys, by ``asked_at`` and then by id.
+    """
+    requests = [row for row in rows if isinstance(row, RequestRow)]
     if isinstance(step, Asking):
-        return _ask(step, rows, now)
-    if not rows:
-        return None, None
-    return _RULES[type(step)](step, rows[0], now)
+        return _ask(step, requests, now)
+    if isinstance(step, Finding):
+        return (), _find(step, requests)
+    if not requests:
+        return (), None
+    return _RULES[type(step)](step, requests[0], now)
 
 
-def _ask(step: Asking, rows: Sequence[QueueRow], now: float) -> Taken:
+def _ask(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
     asked = step.row
     for row in rows:
-        if row.approval_id == asked.approval_id:  # a repetition
-            return None, row
+        if row.row_id == asked.row_id:  # a repetition
+            return (), row
     same = sorted(rows, key=lambda row: row.call_id != asked.call_id)  # the call itself first
     found = next((row for row in same if _is_same_question(row, asked, now)), None)
     return _ask_anew(step, rows, now) if found is None else _ask_again(step, found, now)
 
 
-def _ask_anew(step: Asking, rows: Sequence[QueueRow], now: float) -> Taken:
+def _find(step: Finding, rows: Sequence[RequestRow]) -> RequestRow | None:
+    known = [row for row in rows if row.call_id == step.call_id and row.status not in UNANSWERED]
+    return known[-1] if known else None
+
+
+def _ask_anew(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
     asked = step.row
-    unended = [row.approval_id for row in rows if row.status is ApprovalStatus.USED]
+    unended = [row.row_id for row in rows if row.status is ApprovalStatus.USED]
     if unended:
         asked = replace(asked, message=f"{asked.message} {NOT_ENDED.format(unended[-1])}")
     asked = replace(asked, asked_at=now, changed_at=now, leased_until=now + step.lease_s)
     return _save(replace(asked, expires_at=now + asked.timeout))
 
 
-def _ask_again(step: Asking, found: QueueRow, now: float) -> Taken:
+def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
     """Hand the question over to the new asker, unless a call that may live has taken its yes."""
     is_held = found.status is ApprovalStatus.CLAIMED and found.leased_until > now
     if is_held or found.status in STARTED:
-        return None, found
+        return (), found
     asked = step.row
     found = replace(found, holder=asked.holder, leased_until=now + step.lease_s)
     if found.status is ApprovalStatus.PENDING and not found.is_parked:
@@ -209,11 +234,11 @@ def _ask_again(step: Asking, found: QueueRow, now: float) -> Taken:
     return _save(replace(found, call_id=asked.call_id))
 
 
-def _is_same_question(row: QueueRow, asked: QueueRow, now: float) -> bool:
+def _is_same_question(row: RequestRow, asked: RequestRow, now: float) -> bool:
     """Return whether a call that is asked about is the one that a row is about: the call of the
     same id, or an equal one whose asker is gone and has not taken the answer.
     """
-    if not asked.digest:  # it is not known what the answer would be bound to
+    if not asked.digest or row.digest != asked.digest:  # an answer would not be bound to it
         return False
     if asked.call_id is not None and row.call_id == asked.call_id:
         return row.status not in UNANSWERED
@@ -221,15 +246,15 @@ def _is_same_question(row: QueueRow, asked: QueueRow, now: float) -> bool:
     return is_open and row.leased_until <= now and not row.is_parked
 
 
-def _save(row: QueueRow) -> Taken:
-    return row, row
+def _save(row: RequestRow) -> Taken:
+    return (row,), row
 
 
-def _look(step: Looking, row: QueueRow, now: float) -> Taken:
-    return None, row
+def _look(step: Looking, row: RequestRow, now: float) -> Taken:
+    return (), row
 
 
-def _take(step: Taking, row: QueueRow, now: float) -> Taken:
+def _take(step: Taking, row: RequestRow, now: float) -> Taken:
     is_free = row.status is ApprovalStatus.APPROVED or (
         row.status is ApprovalStatus.CLAIMED and row.leased_until <= now
     )
@@ -241,62 +266,59 @@ def _take(step: Taking, row: QueueRow, now: float) -> Taken:
     is_over = step.gives_up or (row.is_parked and row.expires_at <= now)
     if row.status is ApprovalStatus.PENDING and is_over:
         return _save(replace(row, status=ApprovalStatus.TIMEOUT, changed_at=now))
-    return None, row
+    return (), row
 
 
-def _answer(step: Answering, row: QueueRow, now: float) -> Taken:
+def _answer(step: Answering, row: RequestRow, now: float) -> Taken:
     if row.answer_key == step.key:
-        return None, row
+        return (), row
     if row.status is ApprovalStatus.PENDING and row.expires_at <= now:
-        return None, Rejection("It has expired.")
+        return (), Rejection("It has expired.")
     if row.status is not ApprovalStatus.PENDING:
         by = f" by {row.approver}" if row.approver else ""
-        return None, Rejection(f"It is not pending any more: {row.status}{by}.")
+        return (), Rejection(f"It is not pending any more: {row.status}{by}.")
     status = ApprovalStatus.APPROVED if step.approved else ApprovalStatus.DENIED
     row = replace(row, approver=step.approver, reason=step.reason, answer_key=step.key)
     return _save(replace(row, status=status, answered_at=now, changed_at=now))
 
 
-def _revoke(step: Revoking, row: QueueRow, now: float) -> Taken:
+def _revoke(step: Revoking, row: RequestRow, now: float) -> Taken:
     if row.status is ApprovalStatus.VOID:
-        return None, row
+        return (), row
     if row.status not in (ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED):
-        return None, Rejection(
-            f"It has no unused yes that could be taken back: it is {row.status}."
-        )
+        return (), Rejection(f"It has no unused yes that could be taken back: it is {row.status}.")
     reason = step.reason or f"The approval was revoked by {step.approver}."
     return _save(replace(row, status=ApprovalStatus.VOID, changed_at=now, reason=reason))
 
 
-def _withdraw(step: Withdrawing, row: QueueRow, now: float) -> Taken:
+def _withdraw(step: Withdrawing, row: RequestRow, now: float) -> Taken:
     if row.holder != step.holder or row.status not in OPEN:
-        return None, row
+        return (), row
     return _save(replace(row, status=ApprovalStatus.WITHDRAWN, changed_at=now))
 
 
-def _park(step: Parking, row: QueueRow, now: float) -> Taken:
+def _park(step: Parking, row: RequestRow, now: float) -> Taken:
     if row.status is not ApprovalStatus.PENDING:
-        return None, row
+        return (), row
     return _save(replace(row, is_parked=True, leased_until=now))
 
 
-def _use(step: Using, row: QueueRow, now: float) -> Taken:
+def _use(step: Using, row: RequestRow, now: float) -> Taken:
     if row.claim == step.claim and row.status is ApprovalStatus.CLAIMED:
-        return replace(row, status=ApprovalStatus.USED, changed_at=now), True
-    return None, row.claim == step.claim and row.status is ApprovalStatus.USED
+        return (replace(row, status=ApprovalStatus.USED, changed_at=now),), True
+    return (), row.claim == step.claim and row.status is ApprovalStatus.USED
 
 
-def _end(step: Ending, row: QueueRow, now: float) -> Taken:
+def _end(step: Ending, row: RequestRow, now: float) -> Taken:
     if row.claim != step.claim or row.status not in (ApprovalStatus.CLAIMED, ApprovalStatus.USED):
-        return None, None
+        return (), None
     if step.started:
-        return replace(row, status=ApprovalStatus.DONE, changed_at=now), None
-    return replace(
-        row, status=ApprovalStatus.APPROVED, claim=None, leased_until=now, changed_at=now
-    ), None
+        return (replace(row, status=ApprovalStatus.DONE, changed_at=now),), None
+    row = replace(row, status=ApprovalStatus.APPROVED, claim=None, leased_until=now, changed_at=now)
+    return (row,), None
 
 
-_RULES: dict[type[Any], Callable[[Any, QueueRow, float], Taken]] = {
+_RULES: dict[type[Any], Callable[[Any, RequestRow, float], Taken]] = {
     Looking: _look,
     Taking: _take,
     Answering: _answer,

@@ -14,14 +14,16 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 from uuid import uuid4
 
+from edictum.approval._rows import RequestRow
 from edictum.approval._steps import (
-    UNANSWERED,
     Answering,
     Asking,
     Ending,
+    Finding,
+    Listing,
     Looking,
     Parking,
-    QueueRow,
+    Polling,
     QueueStep,
     Rejection,
     Revoking,
@@ -36,7 +38,6 @@ from edictum.approval.port import (
     ApprovalStatus,
     RequestOptions,
 )
-from edictum.core._records import record
 from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumInputError
 from edictum.execution.portal import PORTAL
@@ -77,34 +78,6 @@ class QueuedApproval:
     reason: str | None
 
 
-@record
-class Listing:
-    """Which pending requests to list: the oldest first, those after the one of an id."""
-
-    session_id: str | None
-    tool_name: str | None
-    limit: int
-    after: str | None
-
-
-@record
-class Finding:
-    """Which request to find: the last about a call of this id that is the same but for policy."""
-
-    session_id: str
-    call_id: str
-    call_digest: str
-
-
-@record
-class Polling:
-    """Ask what has changed, and renew the leases of those who wait."""
-
-    since: int
-    renewed: list[str]
-    lease_s: float
-
-
 class ApprovalQueue:
     """An approval backend on a store, and the other side of it: what is asked, and answers.
 
@@ -138,8 +111,8 @@ class ApprovalQueue:
     ) -> ApprovalRequest:
         """Ask, or find the question again that the same call has asked before a crash."""
         metadata = options.get("metadata") or EMPTY
-        made = QueueRow(
-            approval_id=str(uuid4()),
+        made = RequestRow(
+            row_id=str(uuid4()),
             session_id=options.get("session_id"),
             call_id=metadata.get("call_id"),
             digest=metadata.get("digest", ""),
@@ -153,10 +126,10 @@ class ApprovalQueue:
             call_digest=metadata.get("call_digest", ""),
             holder=str(uuid4()),
         )
-        asked: QueueRow = await self._send(Asking(made, self._lease_s))
-        self._holders[asked.approval_id] = made.holder
+        asked: RequestRow = await self._send(Asking(made, self._lease_s))
+        self._holders[asked.row_id] = made.holder
         return ApprovalRequest(
-            asked.approval_id,
+            asked.row_id,
             tool_name,
             tool_args,
             asked.message,
@@ -190,7 +163,7 @@ class ApprovalQueue:
                 row = await self._send(Taking(approval_id, claim, self._lease_s, gives_up=True))
         return self._decide(approval_id, row, claim)
 
-    def _decide(self, approval_id: str, row: QueueRow | None, claim: str) -> ApprovalDecision:
+    def _decide(self, approval_id: str, row: RequestRow | None, claim: str) -> ApprovalDecision:
         if row is None:
             reason = "The request is not in the queue any more."
             return ApprovalDecision(False, status=ApprovalStatus.VOID, reason=reason)
@@ -220,12 +193,11 @@ class ApprovalQueue:
         await self._send(Parking(approval_id))
 
     async def find(self, session_id: str, call_id: str, call_digest: str) -> QueuedApproval | None:
-        """Return the last request about a call that was parked; None when there is none, or it
-        ended without an answer.
+        """Return the last request about a call, under whatever policy it was asked; None when there
+        is none, or it ended without an answer.
         """
-        wanted = Finding(session_id, call_id, call_digest)
-        row = await Operation(self._pool, "approval", wanted)
-        return None if row is None or row.status in UNANSWERED else _to_public(row)
+        row = await self._send(Finding(session_id, call_id, call_digest))
+        return None if row is None else _to_public(row)
 
     async def use(self, approval_id: str) -> bool:
         """Write that the tool is started. False: the yes was revoked, or is another call's."""
@@ -272,7 +244,8 @@ class ApprovalQueue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EdictumInputError(f"pending: limit is {limit!r:.80}.", hint="Use 1 or more.")
-        wanted = Listing(session_id, tool_name, limit, after)
+        pending = ApprovalStatus.PENDING
+        wanted = Listing(RequestRow.kind, pending, session_id, tool_name, limit, after)
         rows = await Operation(self._pool, "approval", wanted)
         return [_to_public(row) for row in rows]
 
@@ -329,7 +302,7 @@ def _make_poll(pool: SenderPool, lease_s: float) -> Any:
     return poll
 
 
-def _is_awaited(row: QueueRow | None, claim: str) -> bool:
+def _is_awaited(row: RequestRow | None, claim: str) -> bool:
     """Return whether there is more to wait for: an answer, or the end of another call's claim."""
     if row is None:
         return False
@@ -338,7 +311,7 @@ def _is_awaited(row: QueueRow | None, claim: str) -> bool:
     )
 
 
-def _make_decision(row: QueueRow, status: ApprovalStatus) -> ApprovalDecision:
+def _make_decision(row: RequestRow, status: ApprovalStatus) -> ApprovalDecision:
     approved = status is ApprovalStatus.APPROVED
     at = datetime.now(UTC) if row.answered_at is None else _to_datetime(row.answered_at)
     return ApprovalDecision(approved, row.approver, row.reason, status, at, row.digest)
@@ -348,10 +321,10 @@ def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _to_public(row: QueueRow) -> QueuedApproval:
+def _to_public(row: RequestRow) -> QueuedApproval:
     answered = None if row.answered_at is None else _to_datetime(row.answered_at)
     return QueuedApproval(
-        row.approval_id,
+        row.row_id,
         row.status,
         row.tool_name,
         row.tool_args,

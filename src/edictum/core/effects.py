@@ -51,6 +51,7 @@ class Renew:
 class Ask:
     """Ask a person for approval. Answered with an ApprovalRequest.
 
+    ``digest`` is what the answer is bound to, ``call_digest`` what the call is, under any policy.
     ``shown``: arguments, message and principal without secrets. ``control_flow``: exceptions of the
     backend that are the framework's, so that the call is paused.
     """
@@ -59,9 +60,9 @@ class Ask:
     call: ToolCall
     decision: Decision
     digest: str
+    call_digest: str
     shown: dict[str, Any]
     control_flow: tuple[type[BaseException], ...] = ()
-    call_digest: str = ""  # of a call that may be parked, by which FindQuestion finds it
 
 
 @record

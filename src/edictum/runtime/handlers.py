@@ -197,11 +197,10 @@ class EffectHandlers:
                 "digest": effect.digest,
                 "contract": decision.name,
                 "call_id": call.call_id,
+                "call_digest": effect.call_digest,
             },
             "session_id": call.run_id,
         }
-        if effect.call_digest:
-            asked["metadata"]["call_digest"] = effect.call_digest
         if self._shows_secrets:
             asked["raw_args"] = call.args
         return _pass_signals(self._approval.request_approval, effect.control_flow, asked)

@@ -88,9 +88,7 @@ def _ask_person(
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
     shown = _hide_secrets(call, decision, config)
-    ask = Ask(call, decision, digest, shown, config.control_flow)
-    if config.park is not None:
-        ask = replace(ask, call_digest=make_call_digest(call))
+    ask = Ask(call, decision, digest, make_call_digest(call), shown, config.control_flow)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
