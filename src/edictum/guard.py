@@ -75,7 +75,7 @@ from edictum._probes import (
     read_stats,
 )
 from edictum._watching import Watch
-from edictum.approval.parking import ApprovalPending, raise_pending
+from edictum.approval.parking import ApprovalPending, can_park, raise_pending
 from edictum.approval.port import ApprovalBackend
 from edictum.approval.queue import ApprovalQueue
 from edictum.audit._ports import PORTS
@@ -889,6 +889,11 @@ class Edictum(OlderGuard):
     @property
     def _asks_people(self) -> bool:
         return self._state.wiring.approval_backend is not None
+
+    @property
+    def _keeps_questions(self) -> bool:
+        """Whether a call that waits for a person can be made again in another process."""
+        return can_park(self._state.wiring.approval_backend)
 
     def _can_allow(self, tool_name: str) -> bool:
         """Return whether some call of a tool may be allowed."""
