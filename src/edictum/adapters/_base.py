@@ -58,6 +58,7 @@ from edictum.adapters._reply import (
 )
 from edictum.adapters._run_in import RUNS_HERE, check_execution, explain_run_in, find_run_in
 from edictum.adapters._versions import check_version
+from edictum.approval.parking import Park
 from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
@@ -113,6 +114,7 @@ class AdapterOptions(CallerOptions, total=False):
     principal_resolver: Callable[..., Any] | None
     max_result_chars: int | None
     artifact_store: Any
+    park: bool
 
 
 @record
@@ -176,6 +178,7 @@ class Adapter(SelfTest):
         actual_amounts: Actual | None = None,
         max_result_chars: int | None = MAX_RESULT_CHARS,
         artifact_store: Any = None,
+        park: bool = True,
     ) -> None:
         if not isinstance(guard, Edictum):
             raise EdictumConfigError(
@@ -199,6 +202,7 @@ class Adapter(SelfTest):
         own = session_id if isinstance(session_id, str) else ""
         self._session_id = own or guard.new_session_id()
         self._principal_resolver, self._has_warned = principal_resolver, False
+        self._parks, self._said_waits = park, False
         self._limit = check_limit(type(self).__name__, max_result_chars)
         self._store = check_store(type(self).__name__, artifact_store, self.can_store)
         self._tickets = TicketTable()
@@ -240,6 +244,14 @@ class Adapter(SelfTest):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """Return the exceptions by which the framework defers a call or leaves it."""
         return ()
+
+    def make_park(self, context: Any) -> Park | str:
+        """Return how a run of the framework is ended while a person thinks, or why it cannot be.
+
+        The function gets the open ApprovalRequest. It raises one of ``control_flow``; or it returns
+        what the framework was told when it went on, as a HostAnswer, or WAIT.
+        """
+        return "this framework cannot pause a run"
 
     @cached_property
     def _signals(self) -> tuple[type[BaseException], ...]:
@@ -462,9 +474,10 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
-        self._name_signals(details)
         is_plain = details.pop("is_plain", None)
         session_id, context = self._session_id, details.pop("context", None)
+        if self.guard._asks_people:
+            self._name_signals(details, context)
         identity = NO_IDENTITY
         try:
             identity = self._find_identity(caller, context)
@@ -500,10 +513,26 @@ class Adapter(SelfTest):
         elif (user_id := to_id(identity.user_id)) is not None:
             caller.options["principal"] = Principal(user_id=user_id)
 
-    def _name_signals(self, details: CallDetails) -> None:
-        """Say which exceptions of an approval backend are the framework's own."""
-        if self.guard._asks_people and self._signals:
+    def _name_signals(self, details: CallDetails, context: Any) -> None:
+        """Say which exceptions of an approval backend are the framework's own, and whether the run
+        can end while a person thinks.
+        """
+        if self._signals:
             details["control_flow"] = self._signals
+        if not self._parks or not self.guard._keeps_questions or "park" in details:
+            return
+        park = self.make_park(context)
+        if callable(park):
+            details["park"] = park
+        else:
+            self._say_waits(park)
+
+    def _say_waits(self, why: str) -> None:
+        """Say once that calls wait for the answers of people, in this process."""
+        if not self._said_waits:
+            self._said_waits = True
+            text = "%s: calls that ask a person wait for the answer in this process: %s."
+            log(ADAPTER_WARNING, text, type(self).__name__, why)
 
     def _choose_session(self, caller: ResolvedCaller, identity: Identity) -> str:
         turn = TURN.get()

@@ -12,12 +12,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from edictum.approval.port import ApprovalDecision, ApprovalRequest
 from edictum.errors import EdictumInputError
 
 KEEPS_QUESTIONS = ("take", "park", "find", "answer")
+Park: TypeAlias = Callable[[ApprovalRequest], Any]
+
+
+class _Wait:
+    def __repr__(self) -> str:
+        return "WAIT"
+
+
+# what a host returns that cannot end its run just now: the answer is waited for
+WAIT: Final = _Wait()
 
 
 class ApprovalPending(BaseException):
@@ -56,24 +66,30 @@ def raise_pending(request: ApprovalRequest) -> Any:
 
 
 async def take_or_park(
-    backend: Any, request: ApprovalRequest, park: Callable[[ApprovalRequest], Any]
+    backend: Any, request: ApprovalRequest, park: Park, timeout: float
 ) -> ApprovalDecision:
     """Return the answer to a request. While there is none, park the call.
 
-    ``park`` raises the exception that ends the host's run. Where the host itself was told the
-    answer, it returns a HostAnswer, which is given to the queue: only what that takes counts.
+    ``park`` raises the exception that ends the host's run. Where the host itself was told answers,
+    it returns HostAnswers, which are given to the queue: only what that takes counts.
     """
     while (decision := await backend.take(request.approval_id)) is None:
         await backend.park(request.approval_id)
         told = park(request)
         told = await told if isawaitable(told) else told
-        if isinstance(told, HostAnswer):
+        if told is WAIT:
+            decision = await backend.wait_for_decision(request.approval_id, timeout)
+            break
+        for answer in told if isinstance(told, (list, tuple)) else (told,):
             with suppress(EdictumInputError):  # answered before, or not by a verified approver
-                await _pass_on(backend, told)
+                await _pass_on(backend, answer)
     return decision  # type: ignore[no-any-return]  # of a backend that is known by its methods
 
 
-async def _pass_on(backend: Any, told: HostAnswer) -> None:
+async def _pass_on(backend: Any, told: Any) -> None:
+    if not isinstance(told, HostAnswer):
+        problem = f"park returned {type(told).__name__}."
+        raise TypeError(f"{problem} Raise one of control_flow, or return a HostAnswer.")
     more = {} if told.args is None else {"args": told.args}
     await backend.answer(
         told.approval_id, told.approved, approver=told.approver, reason=told.reason, **more

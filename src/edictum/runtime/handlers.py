@@ -208,7 +208,8 @@ class EffectHandlers:
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
         if effect.park is not None and can_park(self._approval):
-            asked = {"backend": self._approval, "request": effect.request, "park": effect.park}
+            asked = {"backend": self._approval, "request": effect.request}
+            asked |= {"park": effect.park, "timeout": effect.timeout}
             return _pass_signals(take_or_park, effect.control_flow, asked)
         asked = {"approval_id": effect.request.approval_id, "timeout": effect.timeout}
         return _pass_signals(self._approval.wait_for_decision, effect.control_flow, asked)
