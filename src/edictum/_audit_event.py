@@ -31,6 +31,7 @@ class AuditAction(StrEnum):
     CALL_APPROVAL_TIMEOUT = "call_approval_timeout"
     CALL_APPROVAL_WITHDRAWN = "call_approval_withdrawn"
     CALL_APPROVAL_VOID = "call_approval_void"
+    CALL_GRANT_USED = "call_grant_used"
     POLICY_RELOADED = "policy_reloaded"
     POLICY_NOT_RELOADED = "policy_not_reloaded"
     POLICY_FILE_MISSING = "policy_file_missing"

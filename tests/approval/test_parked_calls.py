@@ -14,6 +14,7 @@ from edictum.approval import (
     ApprovalPending,
     ApprovalQueue,
     ApprovalRequest,
+    Approvers,
     HostAnswer,
     InMemoryApprovalBackend,
 )
@@ -167,6 +168,48 @@ async def test_an_open_question_stays_open_even_if_no_contract_asks_any_more(des
     flips = ask_while(lambda: asked.pop(0))
     await desk.park(desk.start(flips))
     await desk.park(desk.start(flips))
+
+
+async def test_changed_arguments_about_which_another_contract_asks(desk: Desk) -> None:
+    """Each question is found again, and a no to the second one stays a no."""
+    asks = [True]
+
+    @precondition("t", id="large", effect="approve")
+    def large(call: Any) -> Verdict:
+        return Verdict.fail("so many?") if call.args["n"] > 1 and asks else Verdict.pass_()
+
+    contracts = (approval_contract(), large)
+    first = await desk.park(desk.start(*contracts))
+    await desk.queue.answer(first.approval_id, True, approver="ann", args={"n": 7})
+    second = await desk.park(desk.start(*contracts))
+    assert second.approval_id != first.approval_id
+    assert second.tool_args == {"n": 7}
+    await desk.queue.answer(second.approval_id, False, approver="bob")
+    asks.clear()
+    assert isinstance(await desk.call(desk.start(*contracts)), ToolDenied)
+    assert desk.ran == []
+
+
+async def test_changed_arguments_are_those_that_run(desk: Desk) -> None:
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, True, approver="ann", args={"n": 7})
+    outcome = await desk.call(desk.start())
+    assert isinstance(outcome, ToolExecutionResult)
+    assert desk.ran == [{"n": 7}]
+
+
+async def test_an_unverified_answer_does_not_count_where_approvers_are_named(desk: Desk) -> None:
+    """It only wakes the call, which looks at the store."""
+    named = approval_contract(approvers=Approvers(roles=("admin",)))
+    options: dict[str, Any] = {"control_flow": (Signal,)}
+    for _ in range(2):
+        with pytest.raises(Signal):
+            await desk.call(desk.start(named), park=told(True), **options)
+    (request,) = await desk.queue.pending()
+    admin = Principal(user_id="ann", role="admin")
+    await desk.queue.answer(request.approval_id, True, approver=admin)
+    outcome = await desk.call(desk.start(named), park=told(False), **options)
+    assert isinstance(outcome, ToolExecutionResult)
 
 
 @pytest.mark.parametrize(

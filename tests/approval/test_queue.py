@@ -353,7 +353,7 @@ def test_a_guard_without_a_queue_says_so() -> None:
 async def test_wrong_answers_are_refused(url: str) -> None:
     """Before the store is asked."""
     queue = open_approvals(url)
-    with pytest.raises(EdictumInputError, match="approver names a person"):
+    with pytest.raises(EdictumInputError, match="approver does not name a person"):
         await queue.answer("a", True, approver="")
     with pytest.raises(EdictumInputError, match="approved is a bool"):
         await queue.answer("a", 1, approver="ann")  # type: ignore[arg-type]  # that is the point

@@ -8,12 +8,25 @@ answer was lost, is answered the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from edictum.approval._rows import RequestRow, RowKind, StoredRow, make_call_key
+from edictum.approval._rows import (
+    GrantRow,
+    GrantStatus,
+    RequestRow,
+    RowKind,
+    StoredRow,
+    make_call_key,
+    make_grant_key,
+)
+from edictum.approval.approvers import Person, has_enough, refuse_person, replace_answer
+from edictum.approval.grants import find_grant, is_in_force, make_grant
 from edictum.approval.port import ApprovalStatus
 from edictum.core._records import record, replace
+from edictum.core.changed_args import find_hidden
+from edictum.core.freeze import EMPTY
+from edictum.core.values import is_same
 
 # what the same call does not find again when it is asked about once more
 UNANSWERED = (ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN, ApprovalStatus.VOID)
@@ -21,6 +34,8 @@ OPEN = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED)
 STARTED = (ApprovalStatus.USED, ApprovalStatus.DONE)
 NOT_ENDED = "An earlier run of this call was started with the approval {} and did not report its"
 NOT_ENDED += " end, so it may have had its effect."
+HIDDEN = "The changed argument {!r:.80} holds the mark of a secret. Leave it as it was shown, or"
+HIDDEN += " write what the tool shall get."
 
 
 class OfOneRequest:
@@ -37,15 +52,19 @@ class OfOneRequest:
 
 @record
 class Asking:
-    """Ask, or find the same question again. ``row`` has no times yet."""
+    """Ask, find the same question again, or a grant that answers it. ``row`` has no times yet;
+    ``args`` are the arguments of the call with their secrets, which are not stored.
+    """
 
     row: RequestRow
     lease_s: float
+    args: Mapping[str, Any] = EMPTY
     ids: Sequence[str] = ()
 
     @property
     def keys(self) -> Sequence[str]:
-        return (self.row.key,)
+        bindings = self.row.bindings or EMPTY
+        return (self.row.key, *map(make_grant_key, bindings.values()))
 
 
 @record
@@ -83,13 +102,18 @@ class Taking(OfOneRequest):
 
 @record
 class Answering(OfOneRequest):
-    """Say yes or no to a pending request. ``key`` tells a repetition from a second answer."""
+    """Say yes or no to a pending request. ``key`` tells a repetition from a second answer, and
+    names the grant that a yes gives by ``grant``. ``args``: the arguments with which it is
+    approved.
+    """
 
     approval_id: str
     key: str
     approved: bool
-    approver: str
+    person: Person
     reason: str | None
+    args: Mapping[str, Any] | None = None
+    grant: Mapping[str, Any] | None = None
 
 
 @record
@@ -99,6 +123,19 @@ class Revoking(OfOneRequest):
     approval_id: str
     approver: str
     reason: str | None
+
+
+@record
+class RevokingGrant:
+    """Take back a grant. Answered with its row."""
+
+    grant_id: str
+    approver: str
+    keys: Sequence[str] = ()
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return (self.grant_id,)
 
 
 @record
@@ -117,11 +154,17 @@ class Parking(OfOneRequest):
 
 
 @record
-class Using(OfOneRequest):
-    """Write that the tool is started with a claimed yes."""
+class Using:
+    """Write that the tool is started with a claimed yes, and that of its grant if it has one."""
 
     approval_id: str
     claim: str
+    grant_id: str | None = None
+    keys: Sequence[str] = ()
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return (self.approval_id, *([self.grant_id] if self.grant_id is not None else []))
 
 
 @record
@@ -147,6 +190,7 @@ QueueStep: TypeAlias = (
     | Taking
     | Answering
     | Revoking
+    | RevokingGrant
     | Withdrawing
     | Parking
     | Using
@@ -187,23 +231,52 @@ def take_step(step: QueueStep, rows: Sequence[StoredRow], now: float) -> Taken:
     ``rows`` are those of the step's ids and keys, by ``asked_at`` and then by id.
     """
     requests = [row for row in rows if isinstance(row, RequestRow)]
+    grants = [row for row in rows if isinstance(row, GrantRow)]
     if isinstance(step, Asking):
-        return _ask(step, requests, now)
+        return _ask(step, requests, grants, now)
     if isinstance(step, Finding):
         return (), _find(step, requests)
+    if isinstance(step, RevokingGrant):
+        return _revoke_grant(step, grants, now)
     if not requests:
         return (), None
+    if isinstance(step, Using):
+        return _use(step, requests[0], grants, now)
     return _RULES[type(step)](step, requests[0], now)
 
 
-def _ask(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
+def _ask(step: Asking, rows: Sequence[RequestRow], grants: Sequence[GrantRow], now: float) -> Taken:
     asked = step.row
     for row in rows:
         if row.row_id == asked.row_id:  # a repetition
             return (), row
+    # a yes by a grant that is gone is none
+    in_force = {it.row_id for it in grants if is_in_force(it, now)}
+    rows = [it for it in rows if it.grant_id is None or it.grant_id in in_force or _has_started(it)]
     same = sorted(rows, key=lambda row: row.call_id != asked.call_id)  # the call itself first
     found = next((row for row in same if _is_same_question(row, asked, now)), None)
-    return _ask_anew(step, rows, now) if found is None else _ask_again(step, found, now)
+    taken = _ask_anew(step, rows, now) if found is None else _ask_again(step, found, now)
+    grant = find_grant(grants, asked, step.args, now)
+    row = taken[1]
+    if grant is not None and row.status is ApprovalStatus.PENDING:
+        return _save(_approve_by(grant, row, now))
+    return taken
+
+
+def _has_started(row: RequestRow) -> bool:
+    return row.status in STARTED
+
+
+def _approve_by(grant: GrantRow, row: RequestRow, now: float) -> RequestRow:
+    return replace(
+        row,
+        status=ApprovalStatus.APPROVED,
+        grant_id=grant.row_id,
+        approver=grant.approver,
+        reason=f"Covered by the grant {grant.row_id}.",
+        answered_at=now,
+        changed_at=now,
+    )
 
 
 def _find(step: Finding, rows: Sequence[RequestRow]) -> RequestRow | None:
@@ -223,7 +296,7 @@ def _ask_anew(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
 def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
     """Hand the question over to the new asker, unless a call that may live has taken its yes."""
     is_held = found.status is ApprovalStatus.CLAIMED and found.leased_until > now
-    if is_held or found.status in STARTED:
+    if is_held or _has_started(found):
         return (), found
     asked = step.row
     found = replace(found, holder=asked.holder, leased_until=now + step.lease_s)
@@ -270,16 +343,59 @@ def _take(step: Taking, row: RequestRow, now: float) -> Taken:
 
 
 def _answer(step: Answering, row: RequestRow, now: float) -> Taken:
-    if row.answer_key == step.key:
+    if step.key in (row.answer_key, *(it["key"] for it in row.answers)):
         return (), row
     if row.status is ApprovalStatus.PENDING and row.expires_at <= now:
         return (), Rejection("It has expired.")
     if row.status is not ApprovalStatus.PENDING:
         by = f" by {row.approver}" if row.approver else ""
         return (), Rejection(f"It is not pending any more: {row.status}{by}.")
-    status = ApprovalStatus.APPROVED if step.approved else ApprovalStatus.DENIED
-    row = replace(row, approver=step.approver, reason=step.reason, answer_key=step.key)
-    return _save(replace(row, status=status, answered_at=now, changed_at=now))
+    if (problem := refuse_person(row, step.person, now)) is not None:
+        return (), Rejection(problem)
+    if step.approved:
+        return _say_yes(step, row, now)
+    row = replace(row, approver=step.person.name, reason=step.reason, answer_key=step.key)
+    return _save(replace(row, status=ApprovalStatus.DENIED, answered_at=now, changed_at=now))
+
+
+def _say_yes(step: Answering, row: RequestRow, now: float) -> Taken:
+    """Add a yes. The request is approved once enough persons have said the same yes: with the same
+    arguments, and the same grant.
+    """
+    if step.args is not None and (hidden := find_hidden(row.tool_args, step.args)) is not None:
+        return (), Rejection(HIDDEN.format(hidden))
+    person = step.person
+    answer = {
+        "key": step.key,
+        "approver": person.name,
+        "identities": list(person.identities),
+        "roles": list(person.roles),
+        "reason": step.reason,
+        "args": step.args,
+        "grant": step.grant,
+        "at": now,
+    }
+    answers = replace_answer(row.answers, answer)
+    same = [it for it in answers if is_same([it["args"], it["grant"]], [step.args, step.grant])]
+    names = ", ".join(it["approver"] for it in same)
+    approved = replace(
+        row,
+        status=ApprovalStatus.APPROVED,
+        approver=names,
+        reason=step.reason,
+        answer_key=step.key,
+        answers=answers,
+        answered_at=now,
+        changed_at=now,
+        changed_args=step.args,
+    )
+    grant = None if step.grant is None else make_grant(approved, step.grant, step.key, now)
+    if isinstance(grant, str):
+        return (), Rejection(grant)
+    if not has_enough(row, same):
+        return _save(replace(row, answers=answers, changed_at=now))
+    row = approved
+    return (row, *([grant] if grant is not None else [])), row
 
 
 def _revoke(step: Revoking, row: RequestRow, now: float) -> Taken:
@@ -303,10 +419,24 @@ def _park(step: Parking, row: RequestRow, now: float) -> Taken:
     return _save(replace(row, is_parked=True, leased_until=now))
 
 
-def _use(step: Using, row: RequestRow, now: float) -> Taken:
-    if row.claim == step.claim and row.status is ApprovalStatus.CLAIMED:
-        return (replace(row, status=ApprovalStatus.USED, changed_at=now),), True
-    return (), row.claim == step.claim and row.status is ApprovalStatus.USED
+def _revoke_grant(step: RevokingGrant, grants: Sequence[GrantRow], now: float) -> Taken:
+    if not grants:
+        return (), None
+    grant = grants[0]
+    if grant.status is GrantStatus.REVOKED:
+        return (), grant
+    revoked = GrantStatus.REVOKED
+    grant = replace(grant, status=revoked, revoked_by=step.approver, changed_at=now)
+    return (grant,), grant
+
+
+def _use(step: Using, row: RequestRow, grants: Sequence[GrantRow], now: float) -> Taken:
+    if row.claim != step.claim or row.status is not ApprovalStatus.CLAIMED:
+        return (), row.claim == step.claim and row.status is ApprovalStatus.USED
+    if row.grant_id is not None and not any(is_in_force(it, now) for it in grants):
+        reason = "The grant was revoked, or has expired."
+        return (replace(row, status=ApprovalStatus.VOID, reason=reason, changed_at=now),), False
+    return (replace(row, status=ApprovalStatus.USED, changed_at=now),), True
 
 
 def _end(step: Ending, row: RequestRow, now: float) -> Taken:
@@ -325,6 +455,5 @@ _RULES: dict[type[Any], Callable[[Any, RequestRow, float], Taken]] = {
     Revoking: _revoke,
     Withdrawing: _withdraw,
     Parking: _park,
-    Using: _use,
     Ending: _end,
 }

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 from uuid import uuid4
 
 from edictum.core.freeze import EMPTY
+from edictum.errors import EdictumConfigError
 
 
 class ApprovalStatus(StrEnum):
@@ -37,7 +38,8 @@ def _now() -> datetime:
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this
-    principal and this policy. ``is_parked``: the run that asked had ended, and asks again.
+    principal, this policy and the contracts that ask. ``grant_id`` names the grant that answers it
+    in place of a person. ``is_parked``: the run that asked had ended, and asks again.
     """
 
     approval_id: str
@@ -51,13 +53,15 @@ class ApprovalRequest:
     created_at: datetime = field(default_factory=_now)
     session_id: str | None = None
     digest: str = ""
+    grant_id: str | None = None
     is_parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
     """The answer. A backend that keeps requests elsewhere returns their digest, so that it is
-    checked.
+    checked. ``args`` are arguments with which the call is approved in place of its own: those that
+    are given as the request has shown them stay what they are in the call.
     """
 
     approved: bool
@@ -66,6 +70,7 @@ class ApprovalDecision:
     status: ApprovalStatus = ApprovalStatus.PENDING
     timestamp: datetime = field(default_factory=_now)
     digest: str | None = None
+    args: Mapping[str, Any] | None = None
 
 
 class RequestOptions(TypedDict, total=False):
@@ -114,6 +119,23 @@ def takes_raw_args(backend: object) -> bool:
     return taken is not None and RAW_ARGS in taken.parameters
 
 
+def verifies_approvers(backend: object) -> bool:
+    """Return whether a backend knows who answers, so that it can keep to ``approvers``."""
+    return getattr(backend, "verifies_approvers", False) is True
+
+
+class UnverifiedApprovers(EdictumConfigError):
+    """Calls are asked about that only some may approve, and the backend does not verify who
+    answers.
+    """
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(
+            f"{backend} does not verify who answers, which calls with 'approvers' need.",
+            hint="Use an approval queue, such as approval_backend='sqlite:///approvals.db'.",
+        )
+
+
 def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | None:
     """Return why a method of a backend cannot be called with these keywords, if it cannot."""
     taken = _read_parameters(method)
@@ -143,6 +165,10 @@ class ApprovalBackend(Protocol):
     A backend that keeps answers has two more: ``use(approval_id)`` is called just before the tool
     of an approved call is started, which must not happen unless it returns True, and
     ``end(approval_id, started)`` when the tool has ended, or was not started after all.
+
+    The metadata of a request say who may answer (``approvers``) and whose call it is
+    (``requester``). A backend that keeps to that has ``verifies_approvers = True``; without it a
+    call that only some may approve is denied.
     """
 
     async def request_approval(

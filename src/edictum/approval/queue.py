@@ -7,6 +7,7 @@ the same call, made again, finds its question and its answer.
 from __future__ import annotations
 
 import asyncio
+import json
 import weakref
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 from uuid import uuid4
 
-from edictum.approval._rows import RequestRow
+from edictum.approval._rows import GrantRow, GrantStatus, RequestRow, RowKind
 from edictum.approval._steps import (
     Answering,
     Asking,
@@ -27,18 +28,23 @@ from edictum.approval._steps import (
     QueueStep,
     Rejection,
     Revoking,
+    RevokingGrant,
     Taking,
     Using,
     Withdrawing,
 )
 from edictum.approval._waiters import Waiters
+from edictum.approval.approvers import read_person
+from edictum.approval.grants import GrantTerms, mark_args
 from edictum.approval.port import (
     ApprovalDecision,
     ApprovalRequest,
     ApprovalStatus,
     RequestOptions,
 )
+from edictum.core.call import Principal
 from edictum.core.freeze import EMPTY
+from edictum.core.values import dumps
 from edictum.errors import EdictumInputError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
@@ -57,8 +63,25 @@ ENDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """A yes to a request: whose, when, with which arguments, and for which further calls."""
+
+    approver: str
+    at: datetime
+    reason: str | None = None
+    args: Mapping[str, Any] | None = None
+    grant: GrantTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueuedApproval:
-    """A request as it stands in a queue. Arguments, message and principal have no secrets."""
+    """A request as it stands in a queue. Arguments, message and principal have no secrets.
+
+    ``askers`` are the contracts and limits that ask, ``approvers`` say who may answer, for each
+    asker that says so. ``answers`` are the yeses so far:
+    it is approved once enough persons have said the same. ``changed_args`` are the arguments with
+    which it was approved in place of its own, ``grant_id`` the grant that answered it.
+    """
 
     approval_id: str
     status: ApprovalStatus
@@ -76,14 +99,47 @@ class QueuedApproval:
     answered_at: datetime | None
     approver: str | None
     reason: str | None
+    approvers: tuple[Mapping[str, Any], ...] = ()
+    answers: tuple[GivenAnswer, ...] = ()
+    changed_args: Mapping[str, Any] | None = None
+    grant_id: str | None = None
+    askers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGrant:
+    """A yes that counts for further calls. ``session_id`` is None where it counts in all sessions
+    of its principal; ``askers`` are the contracts and limits whose question it answers.
+
+    ``args`` are the patterns of arguments that may differ, ``other_args`` whether all others must
+    be those of the approved call.
+    """
+
+    grant_id: str
+    status: GrantStatus
+    tool_name: str
+    session_id: str | None
+    principal: Mapping[str, Any] | None
+    askers: tuple[str, ...]
+    args: Mapping[str, Any]
+    other_args: Literal["same", "any"]
+    approver: str
+    reason: str | None
+    approval_id: str
+    granted_at: datetime
+    until: datetime
+    revoked_by: str | None = None
 
 
 class ApprovalQueue:
     """An approval backend on a store, and the other side of it: what is asked, and answers.
 
-    A guard asks and waits. ``pending``, ``get``, ``answer`` and ``revoke`` are for the person's
-    side, in this or any other process. Who calls ``answer`` has verified who the approver is.
+    A guard asks and waits. ``pending``, ``get``, ``answer``, ``revoke``, ``grants`` and
+    ``revoke_grant`` are for the person's side, in this or any other process. Who calls ``answer``
+    has verified who the approver is.
     """
+
+    verifies_approvers = True
 
     def __init__(
         self, store: Store, *, lease_s: float = ASKER_LEASE_S, wait_s: float = DEFAULT_WAIT_S
@@ -95,6 +151,7 @@ class ApprovalQueue:
         self._holders: dict[str, str] = {}  # by approval id, for as long as it is waited for
         self._claims: dict[str, str] = {}  # taken, not used
         self._used: dict[str, str] = {}
+        self._grants: dict[str, str] = {}  # the grant by which a yes was taken
         self._finalizer = weakref.finalize(self, self._pool.stop)
 
     def _send(self, step: QueueStep) -> Awaitable[Any]:
@@ -107,10 +164,17 @@ class ApprovalQueue:
         tool_name: str,
         tool_args: Mapping[str, Any],
         message: str,
+        *,
+        raw_args: Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> ApprovalRequest:
-        """Ask, or find the question again that the same call has asked before a crash."""
+        """Ask, or find the question again that the same call has asked before a crash.
+
+        ``raw_args`` are the arguments with their secrets: grants are matched with them, and they
+        are not stored.
+        """
         metadata = options.get("metadata") or EMPTY
+        args = tool_args if raw_args is None else raw_args
         made = RequestRow(
             row_id=str(uuid4()),
             session_id=options.get("session_id"),
@@ -125,8 +189,13 @@ class ApprovalQueue:
             contract=metadata.get("contract"),
             call_digest=metadata.get("call_digest", ""),
             holder=str(uuid4()),
+            askers=metadata.get("askers", ()),
+            approvers=metadata.get("approvers", ()),
+            requester=metadata.get("requester", ()),
+            bindings=metadata.get("bindings"),
+            marks=mark_args(args),
         )
-        asked: RequestRow = await self._send(Asking(made, self._lease_s))
+        asked: RequestRow = await self._send(Asking(made, self._lease_s, args))
         self._holders[asked.row_id] = made.holder
         return ApprovalRequest(
             asked.row_id,
@@ -140,6 +209,7 @@ class ApprovalQueue:
             _to_datetime(asked.asked_at),
             made.session_id,
             asked.digest,
+            asked.grant_id,
             asked.is_parked,
         )
 
@@ -169,13 +239,14 @@ class ApprovalQueue:
             return ApprovalDecision(False, status=ApprovalStatus.VOID, reason=reason)
         if row.status is ApprovalStatus.CLAIMED and row.claim == claim:
             self._claims[approval_id] = claim
+            if row.grant_id is not None:
+                self._grants[approval_id] = row.grant_id
             return _make_decision(row, ApprovalStatus.APPROVED)
         self._holders.pop(approval_id, None)
         if row.status in (ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN):
             return _make_decision(row, row.status)
-        if (
-            row.status is ApprovalStatus.CLAIMED
-        ):  # by another call, for as long as this one could wait
+        if row.status is ApprovalStatus.CLAIMED:
+            # by another call, for as long as this one could wait
             return _make_decision(row, ApprovalStatus.TIMEOUT)
         return replace(
             _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
@@ -205,11 +276,13 @@ class ApprovalQueue:
         if claim is None:
             return False
         self._used[approval_id] = claim
-        return bool(await self._send(Using(approval_id, claim)))
+        grant_id = self._grants.pop(approval_id, None)
+        return bool(await self._send(Using(approval_id, claim, grant_id)))
 
     async def end(self, approval_id: str, started: bool) -> None:
         """Write that the tool has ended, or give back a yes whose tool was not started."""
         self._holders.pop(approval_id, None)
+        self._grants.pop(approval_id, None)
         claim = self._claims.pop(approval_id, None) or self._used.pop(approval_id, None)
         if claim is not None:
             op = Operation(self._pool, "approval end", Ending(approval_id, claim, started))
@@ -219,6 +292,7 @@ class ApprovalQueue:
     async def withdraw(self, approval_id: str) -> None:
         """Withdraw a request that is not awaited any more."""
         self._claims.pop(approval_id, None)
+        self._grants.pop(approval_id, None)
         holder = self._holders.pop(approval_id, None)
         if holder is not None:
             await self._send(Withdrawing(approval_id, holder))
@@ -242,36 +316,88 @@ class ApprovalQueue:
 
         ``after`` is the id of the last one of the page before.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise EdictumInputError(f"pending: limit is {limit!r:.80}.", hint="Use 1 or more.")
-        pending = ApprovalStatus.PENDING
-        wanted = Listing(RequestRow.kind, pending, session_id, tool_name, limit, after)
-        rows = await Operation(self._pool, "approval", wanted)
+        wanted = (ApprovalStatus.PENDING, session_id, tool_name, limit, after)
+        rows = await self._list(RequestRow.kind, *wanted)
         return [_to_public(row) for row in rows]
 
-    async def answer(
-        self, approval_id: str, approved: bool, *, approver: str, reason: str | None = None
-    ) -> QueuedApproval:
-        """Say yes or no to a pending request; the first answer counts.
+    async def _list(self, kind: RowKind, *wanted: Any) -> Any:
+        step = Listing(kind, *wanted)
+        limit = step.limit
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise EdictumInputError(f"limit is {limit!r:.80}.", hint="Use 1 or more.")
+        return await Operation(self._pool, "approval", step)
 
-        Raises EdictumInputError when the request is unknown, or is not pending any more.
+    async def answer(
+        self,
+        approval_id: str,
+        approved: bool,
+        *,
+        approver: str | Principal,
+        reason: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        grant: GrantTerms | None = None,
+    ) -> QueuedApproval:
+        """Say yes or no to a pending request. Where one yes is enough, the first answer counts.
+
+        ``args``: approve the call with these arguments in place of its own; those that are given as
+        the request shows them stay what they are in the call. ``grant``: let the yes count for
+        further calls. Raises EdictumInputError when the request is unknown or is not pending any
+        more, when the approver may not answer it, and for arguments or a grant that cannot be.
         """
-        if not isinstance(approved, bool) or not isinstance(approver, str) or not approver:
+        person = read_person(approver)
+        if not isinstance(approved, bool):
             raise EdictumInputError(
-                "answer: approved is a bool, and approver names a person.",
+                f"answer: approved is a bool, not {approved!r:.80}.",
                 hint='Use answer(approval_id, True, approver="ann").',
             )
-        step = Answering(approval_id, str(uuid4()), approved, approver, reason)
+        _check_yes(approved, args, grant)
+        step = Answering(
+            approval_id,
+            str(uuid4()),
+            approved,
+            person,
+            reason,
+            None if args is None else json.loads(dumps(args)),
+            None if grant is None else json.loads(dumps(grant.as_dict())),
+        )
         return await self._change(approval_id, step)
 
     async def revoke(
-        self, approval_id: str, *, approver: str, reason: str | None = None
+        self, approval_id: str, *, approver: str | Principal, reason: str | None = None
     ) -> QueuedApproval:
         """Take back a yes whose tool was not started yet.
 
         Raises EdictumInputError when there is none.
         """
-        return await self._change(approval_id, Revoking(approval_id, approver, reason))
+        name = read_person(approver).name
+        return await self._change(approval_id, Revoking(approval_id, name, reason))
+
+    async def grants(
+        self,
+        *,
+        session_id: str | None = None,
+        tool_name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[ApprovalGrant]:
+        """Return the grants in force, the oldest first; a filter by session leaves out those that
+        count in all sessions of a principal.
+        """
+        wanted = (GrantStatus.ACTIVE, session_id, tool_name, limit, after)
+        rows = await self._list(GrantRow.kind, *wanted)
+        return [_to_public_grant(row) for row in rows]
+
+    async def revoke_grant(self, grant_id: str, *, approver: str | Principal) -> ApprovalGrant:
+        """Take back a grant: no call starts with it any more.
+
+        Raises EdictumInputError when there is none of that id.
+        """
+        name = read_person(approver).name
+        row = await self._send(RevokingGrant(grant_id, name))
+        if row is None:
+            hint = "It is in another store, or was forgotten."
+            raise EdictumInputError(f"No grant {grant_id!r:.80}.", hint=hint)
+        return _to_public_grant(row)
 
     async def _change(self, approval_id: str, step: QueueStep) -> QueuedApproval:
         answer = await self._send(step)
@@ -314,7 +440,34 @@ def _is_awaited(row: RequestRow | None, claim: str) -> bool:
 def _make_decision(row: RequestRow, status: ApprovalStatus) -> ApprovalDecision:
     approved = status is ApprovalStatus.APPROVED
     at = datetime.now(UTC) if row.answered_at is None else _to_datetime(row.answered_at)
-    return ApprovalDecision(approved, row.approver, row.reason, status, at, row.digest)
+    args = row.changed_args if approved else None
+    reason = row.reason
+    if approved and any(it["key"] == row.answer_key and it["grant"] for it in row.answers):
+        reason = f"{reason or ''} It gives the grant {row.answer_key} for further calls.".strip()
+    return ApprovalDecision(approved, row.approver, reason, status, at, row.digest, args)
+
+
+def _check_yes(approved: bool, args: Any, grant: Any) -> None:
+    """Refuse arguments and grants that cannot come with an answer."""
+    if not approved and (args is not None or grant is not None):
+        raise EdictumInputError(
+            "answer: a no has neither args nor a grant.", hint="Leave them out."
+        )
+    if args is not None and grant is not None:
+        hint = "Approve the changed call once; grant further calls with an answer to one of them."
+        raise EdictumInputError(
+            "answer: a grant is for the arguments as they were asked.", hint=hint
+        )
+    if args is not None and not _are_named(args):
+        hint = "Use a dict: the arguments as the request shows them, with your changes."
+        raise EdictumInputError("answer: args is not a mapping of names to values.", hint=hint)
+    if grant is not None and not isinstance(grant, GrantTerms):
+        hint = 'Use GrantTerms(scope="session").'
+        raise EdictumInputError(f"answer: grant is {type(grant).__name__}.", hint=hint)
+
+
+def _are_named(args: Any) -> bool:
+    return isinstance(args, Mapping) and all(isinstance(name, str) for name in args)
 
 
 def _to_datetime(seconds: float) -> datetime:
@@ -340,4 +493,38 @@ def _to_public(row: RequestRow) -> QueuedApproval:
         answered,
         row.approver,
         row.reason,
+        tuple(row.approvers),
+        tuple(_to_given_answer(it) for it in row.answers),
+        row.changed_args,
+        row.grant_id,
+        tuple(row.askers),
+    )
+
+
+def _to_given_answer(answer: Mapping[str, Any]) -> GivenAnswer:
+    return GivenAnswer(
+        answer["approver"],
+        _to_datetime(answer["at"]),
+        answer["reason"],
+        answer["args"],
+        None if answer["grant"] is None else GrantTerms.from_dict(answer["grant"]),
+    )
+
+
+def _to_public_grant(row: GrantRow) -> ApprovalGrant:
+    return ApprovalGrant(
+        row.row_id,
+        row.status,
+        row.tool_name,
+        row.session_id,
+        row.principal,
+        tuple(row.askers),
+        row.patterns,
+        "any" if row.marks is None else "same",
+        row.approver,
+        row.reason,
+        row.approval_id,
+        _to_datetime(row.asked_at),
+        _to_datetime(row.expires_at),
+        row.revoked_by,
     )

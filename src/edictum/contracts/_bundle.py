@@ -10,6 +10,7 @@ from edictum.contracts._detect import OwnSecret
 from edictum.contracts._expressions import Expression
 from edictum.contracts._problems import BundleProblem, Place
 from edictum.contracts._selectors import Selector
+from edictum.core.approvers import Approvers
 from edictum.core.contract import ContractEffect, Kind, Mode
 
 Style = Literal["redact", "mask", "hash"]
@@ -46,6 +47,7 @@ class ContractSpec:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
+    approvers: Approvers | None = None
     when: Expression | None = None
     scope: str = "session"
     missing_args: MissingArgs | None = None

@@ -298,6 +298,7 @@ class _Compiler:
             metadata=dict(spec.metadata),
             timeout=spec.timeout,
             timeout_effect=spec.timeout_effect,
+            approvers=spec.approvers,
             redact=self._compile_redaction(spec),
             shadow=spec.shadow,
             is_unconditional=spec.when == ALWAYS,
@@ -340,6 +341,7 @@ class _Compiler:
             message=unescape_braces(spec.message),
             timeout=spec.timeout,
             timeout_effect=spec.timeout_effect,
+            approvers=spec.approvers,
             **bounds,
         )
         enforce = (spec.mode or self.mode) == "enforce" and not spec.shadow

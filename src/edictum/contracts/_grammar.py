@@ -30,6 +30,7 @@ from edictum.contracts._shapes import (
     words,
 )
 from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vocabulary
+from edictum.core.approvers import MAX_COUNT
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
 from edictum.core.policy import PIN_PATTERN, RUN_IN, TOOL_KEYS
@@ -134,10 +135,11 @@ class _Grammar:
         return {"missing_args": Field(self.choice(ALLOW, DENY))}
 
     def approval(self) -> dict[str, Field]:
-        """Return the keys that say how long to wait for a person, and what then."""
+        """Return the keys that say how long to wait for a person, what then, and for whom."""
         return {
             "timeout": Field(Duration()),
             self.words.timeout_effect: Field(self.choice(DENY, ALLOW)),
+            "approvers": Field(APPROVERS),
         }
 
     def then(
@@ -190,6 +192,18 @@ class _Grammar:
         )
 
 
+ROLES = ListOf(String(max_length=200), one_will_do=True)
+ESCALATION = Record({"after": Field(Duration(), required=True), "to": Field(ROLES, required=True)})
+APPROVERS = Record(
+    {
+        "roles": Field(ROLES),
+        "not": Field(words("requester")),
+        "count": Field(Number(whole=True, at_least=1, at_most=MAX_COUNT)),
+        "escalate": Field(ESCALATION),
+    },
+    any_of=(("roles", "not", "count"),),
+    needs={"escalate": "roles"},
+)
 _TYPE_SYNONYMS = {
     "precondition": "pre",
     "postcondition": "post",

@@ -25,9 +25,11 @@ from edictum.contracts._selectors import SelectorError, find_timezone
 from edictum.contracts._shapes import WRONG
 from edictum.contracts._tree import Map, Scalar, Seq, Tree
 from edictum.contracts._vocabulary import VOCABULARIES
+from edictum.core.approvers import Approvers
 from edictum.core.contract import Kind
 from edictum.core.limits import SESSION_SCOPE, TOOL_FIELDS
 from edictum.core.policy import AMOUNT_KEYS
+from edictum.errors import EdictumConfigError
 from edictum.redaction import SECRETS
 
 
@@ -195,6 +197,7 @@ class _Reader:
             metadata=then.get("metadata", {}),
             timeout=then.get("timeout", 300),
             timeout_effect=then.get(self.words.timeout_effect, "deny"),
+            approvers=self._read_approvers(then) if effect == "approve" else None,
             when=when,
             scope=values.get("scope", SESSION_SCOPE),
             missing_args=values.get("missing_args"),
@@ -240,6 +243,24 @@ class _Reader:
             return tree, values, values.get("outside", "deny")
         then = values.get("then", {})
         return tree.values.get("then"), then, then.get(self.words.effect)
+
+    def _read_approvers(self, then: Mapping[str, Any]) -> Approvers | None:
+        said = then.get("approvers")
+        if said is None:
+            return None
+        escalation = said.get("escalate", {})
+        try:
+            return Approvers(
+                roles=said.get("roles", ()),
+                count=said.get("count", 1),
+                not_requester="not" in said,
+                escalate_after_s=escalation.get("after"),
+                escalate_to=escalation.get("to", ()),
+            )
+        except EdictumConfigError:
+            if not self.problems.errors:
+                raise
+            return None  # the part of it that is wrong is reported
 
     # --- Amounts ----------------------------------------------------------------------------------
 
@@ -290,10 +311,14 @@ class _Reader:
     def _check_then(
         self, holder: Map, then: Mapping[str, Any], effect: str | None, meaning: Meaning, kind: Kind
     ) -> None:
-        """Check the message, and that a timeout is only given where a person is asked."""
+        """Check the message, and that it is said how a person is asked only where one is."""
         if "message" in then:
             check_message(then["message"], holder.values["message"], meaning, kind)
-        for key in ("timeout", self.words.timeout_effect):
+        if "approvers" in then and then.get(self.words.timeout_effect) == "allow":
+            message = "silence would approve the call, without any of the approvers"
+            hint = f"Remove '{self.words.timeout_effect}', or 'approvers'."
+            self.problems.add(holder.keys["approvers"], message, hint)
+        for key in ("timeout", self.words.timeout_effect, "approvers"):
             if effect == "deny" and key in then:
                 message = f"'{key}' has no effect here: the call is denied without asking a person"
                 hint = f"Remove it, or use '{self.words.approve}'."

@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from edictum.core._records import frozen_maker
+from edictum.core.approvers import Approvers
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
@@ -129,6 +130,7 @@ class Contract:
     metadata: Mapping[str, Any] = EMPTY
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
+    approvers: Approvers | None = None
     redact: Callable[[Any], Any] | None = None
     shadow: bool = False
     is_unconditional: bool = False
@@ -222,6 +224,21 @@ CONTRACT_RULES: tuple[Rule, ...] = (
         "Use 'deny' or 'allow'.",
     ),
     (
+        lambda it: it.approvers is not None and type(it.approvers) is not Approvers,
+        lambda it: f"approvers is {it.approvers!r:.80}",
+        "Use Approvers(roles=[...]).",
+    ),
+    (
+        lambda it: it.approvers is not None and it.effect != "approve",
+        lambda it: f"it has approvers, but its effect is {it.effect!r}",
+        "Use effect='approve', or remove approvers.",
+    ),
+    (
+        lambda it: it.approvers is not None and it.timeout_effect == "allow",
+        lambda _: "it has approvers, but silence counts as a yes",
+        "Use timeout_effect='deny'.",
+    ),
+    (
         lambda it: it.redact is not None and not callable(it.redact),
         lambda it: f"redact is {it.redact!r}, not a function",
         "Pass a function of the result.",
@@ -296,7 +313,7 @@ def precondition(
     glob, or several) runs.
 
     Options: ``id``, ``effect`` ("deny" or "approve"), ``mode``, ``tags``, ``metadata``,
-    ``timeout``, ``timeout_effect``.
+    ``timeout``, ``timeout_effect``, ``approvers``.
     """
     return _decorator(Kind.PRE, tool, when, options)
 

@@ -8,6 +8,7 @@ time to make.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, overload
 
+from edictum.core.approvers import Approvers
 from edictum.core.call import ToolCall
 from edictum.core.contract import Contract, Mode, Verdict
 from edictum.core.session import SessionReading, SessionView
@@ -33,6 +34,7 @@ class PreOptions(ContractOptions, total=False):
     effect: Literal["deny", "approve"]
     timeout: float
     timeout_effect: Literal["deny", "allow"]
+    approvers: Approvers | None
 
 
 class PostOptions(ContractOptions, total=False):

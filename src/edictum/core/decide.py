@@ -181,9 +181,16 @@ def explain_failure(answer: Any) -> str:
 
 
 def decide_before(
-    asked: tuple[Contract, ...], answers: Sequence[Answer], hooks: Sequence[HookAnswer], mode: Mode
+    asked: tuple[Contract, ...],
+    answers: Sequence[Answer],
+    hooks: Sequence[HookAnswer],
+    mode: Mode,
+    approved: Sequence[Any] = (),
 ) -> Decision:
-    """Return one decision from all answers: any denial denies, else any approval asks."""
+    """Return one decision from all answers: any denial denies, else any approval asks.
+
+    A person has already said yes to those in ``approved``.
+    """
     waived: list[Objection] = []
     refusals = [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
     if mode == "observe":
@@ -196,7 +203,7 @@ def decide_before(
             waived.append(answer.objection())
         elif answer.contract.effect == "deny" or answer.verdict.policy_error:
             refusals.append(answer.objection())
-        else:
+        elif not any(it is answer.contract for it in approved):
             approvals.append(answer)
     decision = Decision(
         asked=asked, exceptions=tuple(answers), hooks=tuple(hooks), waived=tuple(waived)
@@ -220,6 +227,7 @@ def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:
         name=contracts[0].id,
         timeout=min(contract.timeout for contract in contracts),
         timeout_effect="deny" if denies else "allow",
+        askers=tuple(contracts),
     )
 
 

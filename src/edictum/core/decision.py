@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from edictum.core._records import record
+from edictum.core.approvers import Approvers
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
 from edictum.core.hooks import HookDecision, HookRegistration
@@ -103,7 +104,7 @@ class Decision:
     """What comes out before a call runs, with all reasons.
 
     ``exceptions`` are the answers that are not a plain pass; ``waived`` are objections that only
-    observe.
+    observe. ``askers`` are the contracts and limits that want a person's answer.
     """
 
     effect: Literal["allow", "deny", "approve"] = "allow"
@@ -117,6 +118,13 @@ class Decision:
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
     waived: tuple[Objection, ...] = ()
+    askers: tuple[Any, ...] = ()
+
+    @property
+    def approvers(self) -> tuple[Approvers, ...]:
+        """Who may answer, for each asker that says so: all of them must be content."""
+        stated = [it.approvers for it in self.askers if it.approvers is not None]
+        return tuple(dict.fromkeys(stated))
 
     def answers(self) -> list[Answer]:
         """Return the answers of all contracts that were asked, in order."""

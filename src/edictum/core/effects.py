@@ -51,16 +51,15 @@ class Renew:
 class Ask:
     """Ask a person for approval. Answered with an ApprovalRequest.
 
-    ``digest`` is what the answer is bound to, ``call_digest`` what the call is, under any policy.
-    ``shown``: arguments, message and principal without secrets. ``control_flow``: exceptions of the
+    ``metadata`` binds the answer to the call: its digest, who asks, who may answer. ``shown``:
+    arguments, message and principal without secrets. ``control_flow``: exceptions of the
     backend that are the framework's, so that the call is paused.
     """
 
     wait = PERSON
     call: ToolCall
     decision: Decision
-    digest: str
-    call_digest: str
+    metadata: dict[str, Any]
     shown: dict[str, Any]
     control_flow: tuple[type[BaseException], ...] = ()
 

@@ -50,8 +50,11 @@ class Closing:
 
 @record
 class Approval:
+    """Which approval an event is about. ``changed_args`` are not written."""
+
     approval_id: str
     approver: str | None = None
+    changed_args: Any = None  # with which the call was approved, in place of its own
 
 
 @record

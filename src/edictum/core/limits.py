@@ -31,6 +31,7 @@ from edictum.core.wait_policy import RESERVE, SETTLE
 from edictum.errors import EdictumConfigError
 
 if TYPE_CHECKING:
+    from edictum.core.approvers import Approvers
     from edictum.core.call import ToolCall
 
 WHOLE_SESSION = ""
@@ -86,6 +87,7 @@ class Limit:
     effect: Literal["deny", "approve"] = "deny"
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
+    approvers: Approvers | None = None
     key: Callable[[ToolCall], Any] | None = field(repr=False, default=None)
     when: Callable[[ToolCall], Any] | None = field(repr=False, default=None)
     counter: str = field(init=False, repr=False, default="")

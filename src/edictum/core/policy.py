@@ -18,6 +18,7 @@ from types import NoneType
 from typing import Any
 
 from edictum.core._records import record, replace
+from edictum.core.approvers import Approvers
 from edictum.core.call import SideEffect, ToolCall, check_tool_name
 from edictum.core.charges import NO_CHARGES, AmountSource, Charges, charges_of_tool
 from edictum.core.contract import Contract, Kind, Mode
@@ -218,7 +219,7 @@ class Policy:
         if self._digest is None:
             bundle = self.version if self._bundle_digest is None else self._bundle_digest()
             contracts = [
-                (it.id, it.kind, it.tools, it.effect, it.mode, it.timeout, it.timeout_effect)
+                (it.id, it.kind, it.tools, it.effect, it.mode, *_terms_of_asking(it))
                 for it in self.contracts
             ]
             hooks = [(hook.name, hook.phase, hook.tool) for hook in self.hooks]
@@ -317,10 +318,14 @@ class Policy:
         return reduce(inherit_amounts_and_pin, entries) if entries else UNKNOWN_TOOL
 
 
+def _terms_of_asking(it: Contract) -> tuple[Any, ...]:
+    return it.timeout, it.timeout_effect, it.approvers
+
+
 def _plain_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that are the same in every process: no functions."""
     stated = {item.name: getattr(value, item.name) for item in fields(value)}
-    kinds = (str, int, float, Enum, NoneType)
+    kinds = (str, int, float, Enum, NoneType, Approvers)
     return {name: item for name, item in stated.items() if isinstance(item, kinds)}
 
 

@@ -14,6 +14,7 @@ from inspect import iscoroutine
 from typing import Any, Literal
 
 from edictum.core._records import record, replace
+from edictum.core.approvers import Approvers
 from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Objection
@@ -210,12 +211,18 @@ class ScopedLimits(OperationLimits):
     message: str | None = None
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
+    approvers: Approvers | None = None
 
     def __post_init__(self) -> None:
         OperationLimits.__post_init__(self)  # super() does not work in a class with slots=True
         for name, (is_valid, hint) in RULES.items():
             if not is_valid(value := getattr(self, name)):
                 raise EdictumConfigError(f"ScopedLimits: {name} is {value!r:.80}.", hint=hint)
+        if self.approvers and (self.effect, self.timeout_effect) != ("approve", "deny"):
+            raise EdictumConfigError(
+                "ScopedLimits: approvers have no effect here.",
+                hint="Use effect='approve' and timeout_effect='deny', or remove approvers.",
+            )
 
     def compile_with(self, key: Callable[[ToolCall], Any] | None) -> tuple[Limit, ...]:
         """Return one Limit per bound that is set; ``key`` finds the value of a selector."""
@@ -230,6 +237,7 @@ class ScopedLimits(OperationLimits):
                 effect=self.effect,
                 timeout=self.timeout,
                 timeout_effect=self.timeout_effect,
+                approvers=self.approvers,
                 key=key,
                 when=self.when,
                 tally="",
@@ -255,4 +263,8 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "message": (lambda it: it is None or isinstance(it, str), "Use text, or None."),
     "timeout": (_is_positive, "Use seconds, more than 0."),
     "timeout_effect": (lambda it: it in ("deny", "allow"), "Use 'deny' or 'allow'."),
+    "approvers": (
+        lambda it: it is None or isinstance(it, Approvers),
+        "Use Approvers(roles=[...]), or None.",
+    ),
 }

@@ -18,7 +18,7 @@ from typing import Any
 from edictum._audit_event import AuditEvent
 from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.parking import can_park, take_or_park
-from edictum.approval.port import takes_raw_args
+from edictum.approval.port import UnverifiedApprovers, takes_raw_args, verifies_approvers
 from edictum.audit._ports import PORTS, SinkPort
 from edictum.audit.sinks import WRITTEN
 from edictum.core.call import ToolCall
@@ -188,17 +188,14 @@ class EffectHandlers:
         if self._approval is None:
             raise NoApprovalBackend
         call, decision = effect.call, effect.decision
+        if decision.approvers and not verifies_approvers(self._approval):
+            raise UnverifiedApprovers(type(self._approval).__name__)
         asked = {
             **effect.shown,
             "tool_name": call.tool_name,
             "timeout": decision.timeout,
             "timeout_effect": decision.timeout_effect,
-            "metadata": {
-                "digest": effect.digest,
-                "contract": decision.name,
-                "call_id": call.call_id,
-                "call_digest": effect.call_digest,
-            },
+            "metadata": effect.metadata,
             "session_id": call.run_id,
         }
         if self._shows_secrets:

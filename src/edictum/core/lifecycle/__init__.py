@@ -4,7 +4,8 @@ A call is admitted, run, and concluded:
 
 * **admit** (``admission``): find out on whose behalf the call is made, ask the before-hooks, which
   may deny it or rewrite its arguments, and ask every contract. If one wants approval and none
-  denies, a person is asked (``approval``). Then one atomic Reservation checks all limits of the
+  denies, a person is asked (``approval``), who may change the arguments: then every contract is
+  asked about the changed ones. Then one atomic Reservation checks all limits of the
   session and takes the call's slots, session contracts judge the counters of that moment, and the
   event ``call_allowed`` is recorded. A denial is recorded as ``call_denied`` (**refuse**).
 * **run**: the approval of a person, where there is one, is marked as used. The tool's body gets
@@ -40,7 +41,7 @@ from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decision import Failed
 from edictum.core.effects import Notify, Ran, RanChanged, RunTool
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
-from edictum.core.lifecycle.approval import end_approval, use_approval
+from edictum.core.lifecycle.approval import end_approvals, use_approvals
 from edictum.core.lifecycle.conclusion import (
     abort,
     conclude,
@@ -74,8 +75,8 @@ def lifecycle(
             return (yield from refuse(admission, plan, config))
         if config.on_allow is not None:
             yield Notify(config.on_allow, (admission.call,), "on_allow")
-        if admission.approval is not None:
-            refused = yield from use_approval(admission, config)
+        if admission.approvals:
+            refused = yield from use_approvals(admission, config)
             if refused is not None:
                 return (yield from refuse(refused, plan, config))
         start = admission.run if turn is None else turn.start(admission.run)
@@ -95,8 +96,8 @@ def lifecycle(
         if run.charges is not NO_CHARGES:
             admission = admission.measure(ran)
         outcome = yield from conclude(admission, ran, plan, config, failure_flag, turn)
-        if admission.approval is not None:
-            yield from end_approval(admission, started=not ran.not_started)
+        if admission.approvals:
+            yield from end_approvals(admission, started=not ran.not_started)
         return outcome
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:

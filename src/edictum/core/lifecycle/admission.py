@@ -13,12 +13,12 @@ from typing import Any
 from edictum._audit_event import AuditAction
 from edictum.core._records import maker, record, replace
 from edictum.core.call import Principal, SideEffect, ToolCall, with_principal
-from edictum.core.charges import NO_CHARGES, estimate_charges, measure_charges
+from edictum.core.charges import NO_CHARGES, Charges, estimate_charges, measure_charges
 from edictum.core.config import LifecycleConfig
 from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
-from edictum.core.effects import Effect, Ran, RunTool
+from edictum.core.effects import Effect, Ran, RunTool, Withdraw
 from edictum.core.events import CALL_ALLOWED, Entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
@@ -61,8 +61,9 @@ class Admission:
     outcome: ToolOutcome | None = None  # a gate of the turn has ended the call with this
     per_tool: Mapping[str, Counters] | None = None  # of the same moment as ``counters``
     reservation: Reservation | None = None  # what ``counters`` answer; None on the fast path
-    waivable: tuple[Limit, ...] = ()  # full limits that an approval waives for this call
-    approval: Any = None  # the request that a person has granted, to be used by this call
+    approvals: tuple[Any, ...] = ()  # requests that were granted, to be used by this call
+    approved: tuple[Any, ...] = ()  # contracts and limits to which a person has said yes already
+    notes: tuple[str, ...] = ()  # for the outcome
 
     @property
     def call(self) -> ToolCall:
@@ -106,6 +107,7 @@ def admit(
     that do not pass, where a caller has already asked them.
     """
     hooks: Sequence[HookAnswer] = ()
+    stated = run.charges
     if answers is None:
         if plan.hooks_before or config.principal_resolver is not None:
             prepared = yield from _prepare(run, plan, config, turn)
@@ -128,7 +130,8 @@ def admit(
         holds = decision.effect == "allow"
         admission = yield from _reserve(run, plan, config, decision, hold=holds)
         if admission.decision.effect == "approve":
-            admission = yield from _ask_then_reserve(admission, plan, config, decision, turn)
+            asking = AskContext(plan, config, turn, stated)
+            admission = yield from _ask_then_reserve(admission, decision, asking)
     return (yield from _record_allowed(admission, config))
 
 
@@ -149,12 +152,19 @@ def _prepare(run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn
 
 
 def decide(
-    plan: Plan, answers: RawAnswers, hooks: Sequence[HookAnswer], mode: Mode
+    plan: Plan,
+    answers: RawAnswers,
+    hooks: Sequence[HookAnswer],
+    mode: Mode,
+    approved: Sequence[Any] = (),
 ) -> Generator[Effect, Any, Decision]:
-    """Await what contracts answered, and return the decision that follows."""
+    """Await what contracts answered, and return the decision that follows.
+
+    A person has already said yes to those in ``approved``.
+    """
     settled = yield from await_answers(answers)
     judged = [as_answer(contract, raw, mode) for contract, raw in settled]
-    return decide_before(plan.before, judged, hooks, mode)
+    return decide_before(plan.before, judged, hooks, mode, approved)
 
 
 def _resolve_principal(
@@ -346,9 +356,8 @@ def admission_of(
         # the lease ended before the ledger's answer came
         reason = "The session ledger has refused the call and named no full limit. Try again."
         return Admission(run, decision.fail("ledger", reason), grant.counters)
-    waivable: tuple[Limit, ...] = ()
     if grant.breaches:
-        decision, waivable = _with_breaches(decision, grant)
+        decision = _with_breaches(decision, grant)
     return make_admission(
         run,
         decision,
@@ -356,7 +365,6 @@ def admission_of(
         holds=grant.granted and reservation.hold,
         per_tool=grant.per_tool,
         reservation=reservation,
-        waivable=waivable,
     )
 
 
@@ -365,21 +373,16 @@ def _objection(breach: Breach) -> Objection:
     return Objection(limit.source, limit.name, breach.reason, observed=not limit.enforce)
 
 
-def _with_breaches(decision: Decision, grant: Grant) -> tuple[Decision, tuple[Limit, ...]]:
-    """Add full limits to the decision: as its denial, as a question, or as waived objections.
-
-    Returns the decision, and the limits that a person may waive.
-    """
+def _with_breaches(decision: Decision, grant: Grant) -> Decision:
+    """Add full limits to the decision: as its denial, as a question, or as waived objections."""
     enforced = [] if grant.granted else [it for it in grant.breaches if it.limit.enforce]
     waived = tuple(_objection(breach) for breach in grant.breaches if breach not in enforced)
     decision = replace(decision, waived=decision.waived + waived)
     denying = [breach for breach in enforced if breach.limit.effect == "deny"]
     if denying:
         first = _objection(denying[0])
-        return decision.deny(first.source, first.name, first.reason), ()
-    if enforced:
-        decision = _ask_about_limits(decision, enforced)
-    return decision, tuple(breach.limit for breach in enforced)
+        return decision.deny(first.source, first.name, first.reason)
+    return _ask_about_limits(decision, enforced) if enforced else decision
 
 
 def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
@@ -399,6 +402,7 @@ def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
         name=asked[2],
         timeout=min(timeouts),
         timeout_effect="deny" if "deny" in effects else "allow",
+        askers=(*decision.askers, *limits),
     )
 
 
@@ -436,31 +440,103 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
     return replace(admission, decision=merged)
 
 
-def _ask_then_reserve(
-    asked: Admission,
-    plan: Plan,
-    config: LifecycleConfig,
-    decision: Decision,
-    turn: CallInTurn | None,
-) -> Admitting:
+@record
+class AskContext:
+    """What stays the same while a person is asked about a call, perhaps more than once.
+
+    ``stated`` are the charges before an estimate.
+    """
+
+    plan: Plan
+    config: LifecycleConfig
+    turn: CallInTurn | None
+    stated: Charges
+
+
+def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) -> Admitting:
     """Ask a person about a call that no limit refuses for good, then take its slots.
 
     A yes waives the full limits that it was asked about, and no others. ``decision`` is the one
     before the limits were looked at: the session is asked again, and objects once.
     """
-    approved = yield from obtain_approval(asked, config, turn)
+    approved = yield from obtain_approval(asked, asking.config, asking.turn)
     if approved.decision.effect == "deny":
         return approved
-    granted = replace(decision, effect="allow", reason=None, source=None, name=None)
+    said = (*asked.approved, *asked.decision.askers)
+    if approved.call is not asked.call:
+        return (yield from _admit_changed(replace(approved, approved=said), asking))
+    granted = replace(decision, effect="allow", reason=None, source=None, name=None, askers=())
     admission = yield from _reserve(
-        asked.run, plan, config, granted, count_attempt=False, waived=asked.waivable
+        asked.run,
+        asking.plan,
+        asking.config,
+        granted,
+        count_attempt=False,
+        waived=_limits_among(said),
     )
     if admission.decision.effect == "approve":  # another limit is full by now: the yes was not its
         first = admission.decision
         denied = first.deny(first.source or "", first.name or "", first.reason)
         admission = admission.deny(denied)
     is_allowed = admission.decision.effect == "allow"
-    return replace(admission, recorded=is_allowed, approval=approved.approval)
+    return replace(admission, recorded=is_allowed, approvals=approved.approvals, notes=asked.notes)
+
+
+def _limits_among(askers: Sequence[Any]) -> tuple[Limit, ...]:
+    return tuple(it for it in askers if isinstance(it, Limit))
+
+
+def _admit_changed(approved: Admission, asking: AskContext) -> Admitting:
+    """Judge a call whose arguments a person has changed, as if it were made anew.
+
+    Who has asked counts as answered; another contract or limit may ask.
+    """
+    plan, config = asking.plan, asking.config
+    run = with_estimate(replace(approved.run, charges=asking.stated))
+    judged = yield from _judge_changed(replace(approved, run=run), asking)
+    decision, run = judged.decision, judged.run
+    if judged.outcome is not None:
+        return judged
+    if decision.effect == "deny":  # the same yes would be denied again
+        for request in approved.approvals:
+            yield Withdraw(request)
+        return replace(judged, approvals=())
+    waived, holds = _limits_among(approved.approved), decision.effect == "allow"
+    reserved = yield from _reserve(
+        run, plan, config, decision, count_attempt=False, hold=holds, waived=waived
+    )
+    admission = replace(
+        reserved,
+        approvals=approved.approvals,
+        approved=approved.approved,
+        notes=approved.notes,
+    )
+    if admission.decision.effect == "approve":
+        return (yield from _ask_then_reserve(admission, decision, asking))
+    return admission
+
+
+def _judge_changed(approved: Admission, asking: AskContext) -> Admitting:
+    """Ask the before-hooks, which may not rewrite what a person has written, the gates of the turn
+    and the contracts about changed arguments.
+
+    Returns the admission with the decision, or with the outcome of a gate.
+    """
+    plan, config, turn, run = asking.plan, asking.config, asking.turn, approved.run
+    in_turn = turn is not None
+    _, hooks = yield from ask_hooks(plan.hooks_before, run.call, "observe", in_turn)
+    if turn is not None:
+        passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten=True)
+        if type(passed) is not RunTool:
+            return replace(approved, decision=NO_DECISION, outcome=passed)
+        run = passed
+    answers = plan.ask_before(run.call)
+    decision = yield from decide(plan, answers, hooks, config.mode, approved.approved)
+    if run.charges.problem:
+        decision = _object_to_amounts(decision, run, plan, config)
+    if config.park is not None and decision.effect == "allow":
+        decision = yield from recall_question(run.call, decision, plan, config)
+    return replace(approved, run=run, decision=decision, recorded=False)
 
 
 def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:

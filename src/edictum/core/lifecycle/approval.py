@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from edictum._audit_event import AuditAction
 from edictum.core._records import record, replace
+from edictum.core.approvers import identify
 from edictum.core.call import ToolCall
+from edictum.core.changed_args import change_args
 from edictum.core.config import LifecycleConfig
+from edictum.core.contract import Contract
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import (
@@ -24,8 +27,10 @@ from edictum.core.effects import (
 )
 from edictum.core.events import Approval, Closing, Entry
 from edictum.core.freeze import kept
+from edictum.core.redaction import shorten
 from edictum.core.turn import CallInTurn
-from edictum.core.values import TooDeepError, digest
+from edictum.core.values import TooDeepError, digest, dumps, is_same
+from edictum.errors import EdictumInputError
 from edictum.outcomes import ToolDenied
 
 if TYPE_CHECKING:
@@ -37,6 +42,11 @@ GRANTED = AuditAction.CALL_APPROVAL_GRANTED
 DENIED = AuditAction.CALL_APPROVAL_DENIED
 WITHDRAWN = AuditAction.CALL_APPROVAL_WITHDRAWN
 VOID = AuditAction.CALL_APPROVAL_VOID
+GRANT_USED = AuditAction.CALL_GRANT_USED
+NOTE_MAX_CHARS = 1_000
+NO_REQUESTER = (
+    "the requester may not approve the call, and it has no principal that says who that is"
+)
 
 
 @record
@@ -46,6 +56,7 @@ class PersonsAnswer:
     action: AuditAction
     granted: bool
     reason: str | None
+    changed_args: Any = None  # in place of those that were asked about
 
 
 def obtain_approval(
@@ -53,25 +64,59 @@ def obtain_approval(
 ) -> Admitting:
     """Ask a person, unless this very call was approved before in its turn.
 
-    Returns the admission, allowed or denied.
+    Returns the admission, allowed or denied. A person may have changed the arguments: then its call
+    is another one, which nobody has judged yet.
     """
     try:
-        names = [limit.name for limit in admission.waivable]
-        digest = approval_digest(admission.call, config.context.policy_digest, names)
+        metadata = _make_metadata(admission, config.context.policy_digest)
     except TooDeepError as exc:
         return _deny_unanswered(admission, "could not be asked", Failed(exc))
-    known = None if turn is None else turn.approvals.get(digest)
+    known = None if turn is None else turn.approvals.get(metadata["digest"])
     if known is None:
-        return (yield from _ask_person(admission, config, digest, turn))
-    again = PersonsAnswer(GRANTED, True, "Granted before: this is a retry of the same call.")
+        return (yield from _ask_person(admission, config, metadata, turn))
+    reason = "Granted before: this is a retry of the same call."
+    again = PersonsAnswer(GRANTED, True, reason, known.changed_args)
     return (yield from _apply_answer(admission, config, _check_policy(again, config), known))
 
 
-def approval_digest(call: ToolCall, policy_digest: str, limits: Sequence[str] = ()) -> str:
+def approval_digest(call: ToolCall, policy_digest: str, askers: Sequence[str] = ()) -> str:
     """Return what an approval is bound to: tool, arguments, principal, what the policy says, and
-    the limits that it waives.
+    the contracts and limits that ask.
     """
-    return digest(call.tool_name, kept(call.args), call.principal, policy_digest, *limits)
+    return digest(call.tool_name, kept(call.args), call.principal, policy_digest, *askers)
+
+
+def _make_metadata(admission: Admission, policy_digest: str) -> dict[str, Any]:
+    """Return what binds the answer, and grants that may come with it, to the call."""
+    call, decision = admission.call, admission.decision
+    askers, requester = name_askers(decision), identify(call.principal)
+    bound = (call.tool_name, call.principal, policy_digest)
+    bindings = {"session": digest("session", call.run_id, *bound)}
+    if requester:
+        bindings["principal"] = digest("principal", *bound)
+    return {
+        "digest": approval_digest(call, policy_digest, askers),
+        "contract": decision.name,
+        "call_id": call.call_id,
+        "call_digest": make_call_digest(call),
+        "askers": askers,
+        "approvers": [it.as_dict() for it in decision.approvers],
+        "requester": list(requester),
+        "bindings": bindings,
+    }
+
+
+def name_askers(decision: Decision) -> list[str]:
+    """Return a name for each contract and limit that asks, its own within the policy."""
+    names = []
+    for asker in decision.askers:
+        if isinstance(asker, Contract):
+            same = [it for it in decision.asked if it.id == asker.id]
+            number = next((n for n, it in enumerate(same) if it is asker), 0)
+            names.append(f"{asker.id}#{number + 1}" if number else asker.id)
+        else:
+            names.append(f"{asker.name}:{asker.counter}:{asker.tool}")
+    return names
 
 
 def make_call_digest(call: ToolCall) -> str:
@@ -80,15 +125,17 @@ def make_call_digest(call: ToolCall) -> str:
 
 
 def _ask_person(
-    admission: Admission, config: LifecycleConfig, digest: str, turn: CallInTurn | None
+    admission: Admission, config: LifecycleConfig, metadata: dict[str, Any], turn: CallInTurn | None
 ) -> Admitting:
     call, decision = admission.call, admission.decision
+    if any(it.not_requester for it in decision.approvers) and not identify(call.principal):
+        return _deny_unanswered(admission, "could not be asked", Failed(ValueError(NO_REQUESTER)))
     if turn is not None:
         problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
             return admission.deny(decision.fail("ledger", problem))
     shown = _hide_secrets(call, decision, config)
-    ask = Ask(call, decision, digest, make_call_digest(call), shown, config.control_flow)
+    ask = Ask(call, decision, metadata, shown, config.control_flow)
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
@@ -97,18 +144,19 @@ def _ask_person(
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
-    about = Approval(request.approval_id)
-    problem = None
-    if getattr(request, "is_parked", False) is not True:  # else it was recorded when it was asked
+    is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
+    if is_asked and getattr(request, "is_parked", False) is not True:  # else it was recorded then
+        about = Approval(request.approval_id)
         problem = yield Entry(
             config.context, REQUESTED, call, decision, admission.counters, approval=about
         )
-    if problem is not None:
-        yield Withdraw(request)
-        return admission.deny_unrecorded(problem)
-    ended, about = yield from _await_person(admission, config, request, digest, turn)
+        if problem is not None:
+            yield Withdraw(request)
+            return admission.deny_unrecorded(problem)
+    asked = Asked(request, metadata["digest"], shown["tool_args"])
+    ended, about = yield from _await_person(admission, config, asked, turn)
     if turn is not None and ended.decision.effect == "allow":
-        turn.approvals[digest] = about
+        turn.approvals[metadata["digest"]] = about
     return ended
 
 
@@ -142,20 +190,30 @@ def record_pause(admission: Admission, pause: Pause, config: LifecycleConfig) ->
     return replace(admission, decision=replace(decision, effect="deny"), outcome=outcome)
 
 
+@record
+class Asked:
+    """A request that waits for its answer."""
+
+    request: Any
+    digest: str
+    shown_args: Any
+
+
 def _await_person(
-    admission: Admission,
-    config: LifecycleConfig,
-    request: Any,
-    digest: str,
-    turn: CallInTurn | None,
+    admission: Admission, config: LifecycleConfig, asked: Asked, turn: CallInTurn | None
 ) -> Generator[Effect, Any, tuple[Admission, Approval]]:
     """Wait for the answer to a request, and record it."""
-    decision, about = admission.decision, Approval(request.approval_id)
+    decision, request = admission.decision, asked.request
+    about = Approval(getattr(request, "grant_id", None) or request.approval_id)
     wait = AwaitDecision(request, decision.timeout, config.control_flow, config.park)
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
-        about = Approval(request.approval_id, getattr(reply, "approver", None))
-        answer = _check_policy(_read_reply(reply, request, decision, digest), config)
+        answer = _read_changes(_read_reply(reply, asked, decision), reply, asked, admission.call)
+        answer = _check_policy(answer, config)
+        approver = getattr(reply, "approver", None)
+        about = Approval(about.approval_id, approver, answer.changed_args)
+        if answer.action is VOID and reply.approved is True:  # a yes that no call may use
+            yield Withdraw(request)
     elif (pause := _find_pause(reply)) is not None:
         return (yield from record_pause(admission, pause, config)), about
     else:
@@ -164,33 +222,35 @@ def _await_person(
             return _deny_unanswered(admission, "did not answer", reply), about
         answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
     ended = yield from _apply_answer(admission, config, answer, about)
-    if answer.action is GRANTED:  # else there is nothing to use: silence was taken for consent
-        ended = replace(ended, approval=request)
+    # without a yes there is nothing to use: silence was taken for consent
+    if answer.action in (GRANTED, GRANT_USED):
+        ended = replace(ended, approvals=(*admission.approvals, request))
     return ended, about
 
 
-def use_approval(
+def use_approvals(
     admission: Admission, config: LifecycleConfig
 ) -> Generator[Effect, Any, Admission | None]:
-    """Write that an approved call is started. Returns None, or the denied admission if the approval
+    """Write that an approved call is started. Returns None, or the denied admission if an approval
     does not count any more, or that cannot be written.
     """
-    used = yield UseApproval(admission.approval)
-    if used is True:
-        return None
-    if used is not False:
-        return _deny_unanswered(admission, "could not write that the call is started", used)
-    reason = "The approval was revoked, or another call has used it. Call again."
-    about = Approval(admission.approval.approval_id)
-    return (yield from _apply_answer(admission, config, PersonsAnswer(VOID, False, reason), about))
+    for request in admission.approvals:
+        used = yield UseApproval(request)
+        if used is False:
+            reason = "The approval was revoked, or another call has used it. Call again."
+            answer, about = PersonsAnswer(VOID, False, reason), Approval(request.approval_id)
+            return (yield from _apply_answer(admission, config, answer, about))
+        if used is not True:
+            return _deny_unanswered(admission, "could not write that the call is started", used)
+    return None
 
 
-def end_approval(admission: Admission, *, started: bool) -> Generator[Effect, Any, None]:
-    """Write that an approved call has ended, or give its approval back. A failure changes nothing:
-    the approval then counts as used.
+def end_approvals(admission: Admission, *, started: bool) -> Generator[Effect, Any, None]:
+    """Write that an approved call has ended, or give its approvals back. A failure changes nothing:
+    an approval then counts as used.
     """
-    if admission.approval is not None:
-        yield EndApproval(admission.approval, started)
+    for request in admission.approvals:
+        yield EndApproval(request, started)
 
 
 def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
@@ -233,7 +293,20 @@ def _check_policy(answer: PersonsAnswer, config: LifecycleConfig) -> PersonsAnsw
     )
 
 
-def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> PersonsAnswer:
+def _read_changes(answer: PersonsAnswer, reply: Any, asked: Asked, call: ToolCall) -> PersonsAnswer:
+    """Return the answer with the arguments that a person has changed, if they can be used."""
+    wanted = getattr(reply, "args", None)
+    if not answer.granted or wanted is None:
+        return answer
+    try:
+        args = change_args(call.args, asked.shown_args, wanted)
+        changed = replace(call, args=args).args
+    except EdictumInputError as exc:
+        return PersonsAnswer(VOID, False, f"The call was approved with other arguments. {exc}")
+    return answer if is_same(changed, call.args) else replace(answer, changed_args=changed)
+
+
+def _read_reply(reply: Any, asked: Asked, decision: Decision) -> PersonsAnswer:
     """Read an ApprovalDecision, possibly of an older backend.
 
     A digest in the reply or the request must be this call's.
@@ -246,10 +319,11 @@ def _read_reply(reply: Any, request: Any, decision: Decision, digest: str) -> Pe
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if status == "void":
         return PersonsAnswer(VOID, False, reason or "The approval does not count any more.")
-    if _is_for_another_call(told, request, digest):
+    if _is_for_another_call(told, asked.request, asked.digest):
         return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
-        return PersonsAnswer(GRANTED, True, reason)
+        is_covered = getattr(asked.request, "grant_id", None) is not None
+        return PersonsAnswer(GRANT_USED if is_covered else GRANTED, True, reason)
     return PersonsAnswer(DENIED, False, reason or f"A person refused: {decision.reason}")
 
 
@@ -280,7 +354,19 @@ def _apply_answer(
         return replace(denied, recorded=problem is None)
     if problem is not None:
         return admission.deny_unrecorded(problem)
-    return replace(admission, decision=replace(decision, effect="allow"))
+    allowed = replace(admission, decision=replace(decision, effect="allow"))
+    return allowed if answer.changed_args is None else _change_call(allowed, config, answer)
+
+
+def _change_call(admission: Admission, config: LifecycleConfig, answer: PersonsAnswer) -> Admission:
+    """Return the admission of the call with the arguments that a person has put in place of its
+    own.
+    """
+    call = replace(admission.call, args=answer.changed_args)
+    shown = dumps(config.context.redaction.redact_args(kept(call.args)))
+    note = f"The person who approved the call has changed its arguments to {shown}"
+    notes = (*admission.notes, shorten(note, NOTE_MAX_CHARS))
+    return replace(admission, run=replace(admission.run, call=call), notes=notes)
 
 
 def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:

@@ -31,7 +31,7 @@ from edictum.core.effects import (
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission, decide, with_estimate
-from edictum.core.lifecycle.approval import DENIED_BY_PERSON, end_approval, record_pause
+from edictum.core.lifecycle.approval import DENIED_BY_PERSON, end_approvals, record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -111,8 +111,10 @@ def conclude(
     problem = yield Entry(context, action, call, decision, counters, closing)
     if problem is not None:
         outcome = with_note(outcome, context, NOT_WRITTEN, problem)
-    note = admission.run.charges.note
-    return replace(outcome, notes=(*outcome.notes, note)) if note else outcome
+    notes = admission.notes
+    if admission.run.charges.note:
+        notes = (*notes, admission.run.charges.note)
+    return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
 
 
 def judge_real_args(
@@ -233,19 +235,19 @@ def _shape(outcome: ToolOutcome, admission: Admission, turn: CallInTurn) -> Flow
 
 def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
     """End a call that is denied: release what it holds, record the denial, tell ``on_deny``."""
+    if admission.approvals:
+        yield from end_approvals(admission, started=False)
     if admission.outcome is not None:
         return admission.outcome
     if admission.holds:
         yield _settlement(admission, plan, "release")
-    if admission.approval is not None:
-        yield from end_approval(admission, started=False)
     call, decision, context = admission.call, admission.decision, config.context
-    notes: tuple[str, ...] = ()
+    notes = admission.notes
     if not admission.recorded:
         problem = yield events.denied(context, call, decision, admission.counters)
         if problem is not None:
             why = f"The denial could not be written to the audit: {describe(problem.error)}"
-            notes = (context.redaction.redact_text(why),)
+            notes = (*notes, context.redaction.redact_text(why))
     if config.on_deny is not None:
         yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
     return make_denied_outcome(call, decision, context, admission.denial_reason, notes)
@@ -283,7 +285,7 @@ def release_unstarted(
 
 def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
     settled = yield _settlement(admission, plan, "release")
-    yield from end_approval(admission, started=False)
+    yield from end_approvals(admission, started=False)
     if type(settled) is Counters:
         admission = replace(admission, counters=settled)
     closed = yield from record_pause(admission, pause, config)

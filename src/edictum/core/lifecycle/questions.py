@@ -15,11 +15,11 @@ from edictum.core.config import LifecycleConfig
 from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Effect, FindQuestion
-from edictum.core.lifecycle.approval import approval_digest, make_call_digest
+from edictum.core.lifecycle.approval import approval_digest, make_call_digest, name_askers
 from edictum.core.policy import Plan
 from edictum.core.values import TooDeepError
 
-ASKS = "asks"  # in the memo of a plan
+ASKERS = "askers"  # in the memo of a plan
 CHANGED = (
     "A person was asked about this call, and has not answered; what was asked has changed since"
     " then. Call again."
@@ -31,34 +31,37 @@ def recall_question(
 ) -> Generator[Effect, Any, Decision]:
     """Return the decision about a call that no contract objects to, made by a host that parks.
 
-    A person who was asked about the same call before, on the same terms, is asked again, which
-    finds the answer. A no counts even on other terms.
+    A person who was asked about the same call before, under this policy, is asked again, which
+    finds the answer. A no counts even under another one.
     """
-    if not _can_ask(plan):
+    askers = _list_askers(plan)
+    if not askers:
         return decision
     try:
         found = yield FindQuestion(call, make_call_digest(call))
-        same = approval_digest(call, config.context.policy_digest)
     except TooDeepError as exc:
-        found, same = Failed(exc), ""
+        found = Failed(exc)
     if found is None:
         return decision
     if isinstance(found, Failed):
         problem = f"The approval backend could not be asked: {explain_failure(found)}"
         return decision.fail("approval_backend", problem)
-    if found.digest == same:
-        asked = replace(decision, effect="approve", reason=found.message, source="approval")
-        return replace(asked, name=found.contract, timeout_effect=found.timeout_effect)
+    known = dict(zip(name_askers(replace(decision, askers=askers)), askers, strict=True))
+    asked = tuple(known[name] for name in found.askers if name in known)
+    if found.digest == approval_digest(call, config.context.policy_digest, found.askers):
+        again = replace(decision, effect="approve", reason=found.message, askers=asked)
+        source, effect = "approval", found.timeout_effect
+        return replace(again, source=source, name=found.contract, timeout_effect=effect)
     reasons = {"denied": found.reason or f"A person refused: {found.message}", "pending": CHANGED}
     if (reason := reasons.get(found.status)) is None:
         return decision
     return decision.deny("approval", found.contract or "", reason)
 
 
-def _can_ask(plan: Plan) -> bool:
-    """Return whether anything in a plan can ask a person."""
-    known = plan.memo.get(ASKS)
+def _list_askers(plan: Plan) -> tuple[Any, ...]:
+    """Return all contracts and limits of a plan that can ask a person."""
+    known: tuple[Any, ...] | None = plan.memo.get(ASKERS)
     if known is None:
-        effects = [it.effect for it in plan.before] + [it.effect for it in plan.limits + plan.rules]
-        known = plan.memo[ASKS] = "approve" in effects
-    return bool(known)
+        judges: list[Any] = [*plan.before, *plan.limits, *plan.rules]
+        known = plan.memo[ASKERS] = tuple(it for it in judges if it.effect == "approve")
+    return known

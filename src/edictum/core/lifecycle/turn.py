@@ -25,7 +25,7 @@ from edictum.core.lifecycle.admission import (
     read_grant,
     reservation_for,
 )
-from edictum.core.lifecycle.approval import end_approval, obtain_approval
+from edictum.core.lifecycle.approval import end_approvals, obtain_approval
 from edictum.core.lifecycle.conclusion import refuse
 from edictum.core.lifecycle.verdict import with_note
 from edictum.core.limits import Counters, Grant, Metric
@@ -51,6 +51,10 @@ from edictum.outcomes import (
 )
 
 RETRIED = (ToolFailure, ToolTimeout)
+NOT_REPLAYED = (
+    "The person who approved the call has changed its arguments, so the earlier answer does not"
+    " fit. Call again with the changed arguments."
+)
 
 
 def lifecycle_in_turn(
@@ -211,9 +215,11 @@ def _replay(
     admission = admission_of(run, decision, grant, reservation)
     if admission.decision.effect == "approve":
         admission = yield from obtain_approval(admission, config, turn)
+    if admission.call is not call:  # what was answered before was another call
+        admission = admission.deny(admission.decision.deny("turn", "duplicate", NOT_REPLAYED))
     if admission.decision.effect == "deny":
         return (yield from refuse(admission, plan, config))
-    yield from end_approval(admission, started=True)
+    yield from end_approvals(admission, started=True)
     replayed = replace(
         decision,
         effect="allow",

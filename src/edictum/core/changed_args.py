@@ -1,0 +1,54 @@
+"""Changed arguments: a person approves a call with others than it was made with.
+
+The person has seen the arguments without secrets. So what is given back as it was shown stays as it
+was in the call, and what was changed may not hold the mark that stands for a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from edictum.core.secret_patterns import REDACTED
+from edictum.core.values import dumps, is_same
+from edictum.errors import EdictumInputError
+
+
+def find_changes(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a person has changed or added, as JSON data."""
+    before, after = json.loads(dumps(shown)), json.loads(dumps(wanted))
+    return {
+        name: value
+        for name, value in after.items()
+        if name not in before or not is_same(before[name], value)
+    }
+
+
+def find_hidden(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """Return the name of a changed argument that holds the mark of a secret, which no tool could
+    use; None if there is none.
+    """
+    changes = find_changes(shown, wanted)
+    return next((name for name, value in changes.items() if REDACTED in dumps(value)), None)
+
+
+def change_args(
+    args: Mapping[str, Any], shown: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments that a person wants, with those that stay as they are in the call.
+
+    Raises EdictumInputError for what cannot be meant.
+    """
+    if not isinstance(wanted, Mapping) or not all(isinstance(name, str) for name in wanted):
+        raise EdictumInputError("Changed arguments are a mapping of names to values.")
+    if (hidden := find_hidden(shown, wanted)) is not None:
+        raise EdictumInputError(f"The changed argument {hidden!r:.80} holds {REDACTED}.")
+    changes = find_changes(shown, wanted)
+    return {name: changes[name] if name in changes else _keep(args, name) for name in wanted}
+
+
+def _keep(args: Mapping[str, Any], name: str) -> Any:
+    if name not in args:  # its name was hidden as well
+        raise EdictumInputError(f"The call has no argument {name!r:.80}.")
+    return args[name]
