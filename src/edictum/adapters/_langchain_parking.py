@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from edictum.approval.parking import HostAnswer, Park
+from edictum.approval.parking import HostAnswer
 from edictum.approval.port import ApprovalRequest
 
 CHECKPOINTER = "__pregel_checkpointer"  # in the configuration of a run
@@ -23,13 +23,18 @@ def find_checkpointer(context: Any) -> Any:
     return (config.get("configurable") or {}).get(CHECKPOINTER)
 
 
-def make_langgraph_park(interrupt: Callable[[Any], Any]) -> Park:
-    """Return the function that interrupts a graph with an open request."""
+class LangGraphPark:
+    """Interrupts a graph with an open request. The tool's own ``interrupt`` must not get a value
+    that was meant for this one, so all values of earlier pauses are taken.
+    """
 
-    def park(request: ApprovalRequest) -> list[HostAnswer]:
-        return list(_read_answers(interrupt(describe_request(request))))
+    replays = True
 
-    return park
+    def __init__(self, interrupt: Callable[[Any], Any]) -> None:
+        self._interrupt = interrupt
+
+    def __call__(self, request: ApprovalRequest) -> list[HostAnswer]:
+        return list(_read_answers(self._interrupt(describe_request(request))))
 
 
 def describe_request(request: ApprovalRequest) -> dict[str, Any]:

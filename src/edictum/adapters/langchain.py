@@ -9,11 +9,7 @@ from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._langchain_call import LangChainExchange, read_parameters
-from edictum.adapters._langchain_parking import (
-    NO_CHECKPOINTER,
-    find_checkpointer,
-    make_langgraph_park,
-)
+from edictum.adapters._langchain_parking import NO_CHECKPOINTER, LangGraphPark, find_checkpointer
 from edictum.adapters._reply import OnWarn
 from edictum.approval.parking import Park
 from edictum.execution.portal import PORTAL
@@ -37,7 +33,7 @@ class LangChainAdapter(Adapter):
     def make_park(self, context: Any) -> Park | str:
         if find_checkpointer(context) is None:
             return NO_CHECKPOINTER
-        return make_langgraph_park(self.load("langgraph.types").interrupt)
+        return LangGraphPark(self.load("langgraph.types").interrupt)
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a middleware for ``create_agent``. Put it first: no other may run around it."""

@@ -42,7 +42,7 @@ class RequestRow:
     what a grant would be bound to, by its scope, and ``marks`` the digests of the arguments.
     ``answers`` are the yeses so far, ``changed_args`` those with which the call was approved.
     ``digest`` is what the answer is bound to, ``call_digest`` what the call is, whatever the policy
-    says. ``is_parked``: the run that asked has ended, and asks again with the same call id.
+    says. ``parks``: how often the run that asked has ended, to ask again with the same call id.
     """
 
     kind: ClassVar[RowKind] = "request"
@@ -79,7 +79,11 @@ class RequestRow:
     changed_args: Mapping[str, Any] | None = None
     grant_id: str | None = None
     call_digest: str = ""
-    is_parked: bool = False
+    parks: int = 0
+
+    @property
+    def is_parked(self) -> bool:
+        return self.parks > 0
 
     @property
     def key(self) -> str:

@@ -416,7 +416,7 @@ def _withdraw(step: Withdrawing, row: RequestRow, now: float) -> Taken:
 def _park(step: Parking, row: RequestRow, now: float) -> Taken:
     if row.status is not ApprovalStatus.PENDING:
         return (), row
-    return _save(replace(row, is_parked=True, leased_until=now))
+    return _save(replace(row, parks=row.parks + 1, leased_until=now))
 
 
 def _revoke_grant(step: RevokingGrant, grants: Sequence[GrantRow], now: float) -> Taken:

@@ -71,26 +71,34 @@ async def take_or_park(
     """Return the answer to a request. While there is none, park the call.
 
     ``park`` raises the exception that ends the host's run. Where the host itself was told answers,
-    it returns HostAnswers, which are given to the queue: only what that takes counts.
+    it returns HostAnswers, which are given to the queue: only what that takes counts. A host that
+    ``replays`` is asked first for what it was told after each pause before.
     """
+    for _ in range(request.parks if getattr(park, "replays", False) else 0):
+        await _pass_on(backend, await _call(park, request))
     while (decision := await backend.take(request.approval_id)) is None:
         await backend.park(request.approval_id)
-        told = park(request)
-        told = await told if isawaitable(told) else told
+        told = await _call(park, request)
         if told is WAIT:
             decision = await backend.wait_for_decision(request.approval_id, timeout)
             break
-        for answer in told if isinstance(told, (list, tuple)) else (told,):
-            with suppress(EdictumInputError):  # answered before, or not by a verified approver
-                await _pass_on(backend, answer)
+        await _pass_on(backend, told)
     return decision  # type: ignore[no-any-return]  # of a backend that is known by its methods
 
 
+async def _call(park: Park, request: ApprovalRequest) -> Any:
+    told = park(request)
+    return await told if isawaitable(told) else told
+
+
 async def _pass_on(backend: Any, told: Any) -> None:
-    if not isinstance(told, HostAnswer):
-        problem = f"park returned {type(told).__name__}."
-        raise TypeError(f"{problem} Raise one of control_flow, or return a HostAnswer.")
-    more = {} if told.args is None else {"args": told.args}
-    await backend.answer(
-        told.approval_id, told.approved, approver=told.approver, reason=told.reason, **more
-    )
+    """Give the answers of a host to the queue."""
+    for answer in told if isinstance(told, (list, tuple)) else (told,):
+        if not isinstance(answer, HostAnswer):
+            problem = f"park returned {type(answer).__name__}."
+            raise TypeError(f"{problem} Raise one of control_flow, or return a HostAnswer.")
+        given: dict[str, Any] = {"approver": answer.approver, "reason": answer.reason}
+        if answer.args is not None:
+            given["args"] = answer.args
+        with suppress(EdictumInputError):  # answered before, or not by a verified approver
+            await backend.answer(answer.approval_id, answer.approved, **given)

@@ -210,7 +210,7 @@ class ApprovalQueue:
             made.session_id,
             asked.digest,
             asked.grant_id,
-            asked.is_parked,
+            asked.parks,
         )
 
     async def wait_for_decision(
