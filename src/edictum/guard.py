@@ -97,6 +97,7 @@ from edictum.core.effects import Engine, RunIn, RunTool, run_tool
 from edictum.core.events import Context, policy_event
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
+from edictum.core.lifecycle.questions import list_askers
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
@@ -894,6 +895,10 @@ class Edictum(OlderGuard):
     def _keeps_questions(self) -> bool:
         """Whether a call that waits for a person can be made again in another process."""
         return can_park(self._state.wiring.approval_backend)
+
+    def _can_ask(self, tool_name: str) -> bool:
+        """Return whether a person may be asked about some call of a tool."""
+        return bool(list_askers(self._state.policy.plan(tool_name)))
 
     def _can_allow(self, tool_name: str) -> bool:
         """Return whether some call of a tool may be allowed."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum._logs import ADAPTER_WARNING, POLICY_TOOL_MISMATCH, log
+from edictum.adapters._asking_ahead import ASK_ONLY, ask_ahead
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
 from edictum.adapters._identity import (
     NO_IDENTITY,
@@ -200,7 +201,7 @@ class Adapter(SelfTest):
             },
         )
         own = session_id if isinstance(session_id, str) else ""
-        self._session_id = own or guard.new_session_id()
+        self._session_id, self._has_session = own or guard.new_session_id(), bool(own)
         self._principal_resolver, self._has_warned = principal_resolver, False
         self._parks, self._said_waits = park, False
         self._limit = check_limit(type(self).__name__, max_result_chars)
@@ -351,6 +352,24 @@ class Adapter(SelfTest):
         if not self._is_to_be_stored(call, reply):
             return reply
         return self._refer(reply, await store_result_async(*self._describe_storing(call, reply)))
+
+    def can_pause(self, name: str) -> bool:
+        """Return whether a person may be asked about a tool, and the run may end for it."""
+        return self._parks and self.guard._keeps_questions and self.guard._can_ask(name)
+
+    async def ask_ahead(
+        self, name: str, args: Mapping[str, Any], **details: Unpack[CallDetails]
+    ) -> bool:
+        """Ask a person about a call that the framework has not begun, if the guard would ask.
+
+        Return whether there is no answer yet, so that the framework must pause. For frameworks that
+        can pause only before they begin a call.
+        """
+        call = await self._adescribe(name, args, {**details, "park": ASK_ONLY})
+        if call.caller.session_id == self._session_id and not self._has_session:
+            self._say_waits(f"a run does not name its session. {self.session_hint}".rstrip(" ."))
+            return False
+        return await ask_ahead(call)
 
     # --- Frameworks with a hook before the tool and one after it ----------------------------------
 

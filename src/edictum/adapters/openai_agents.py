@@ -10,19 +10,22 @@ from typing import Any, ClassVar
 from edictum._logs import ADAPTER_WARNING, log
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
+from edictum.adapters._openai_approvals import (
+    NestedApproval,
+    keep_marks,
+    let_tool_pause,
+    make_waking_park,
+)
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
 from edictum.adapters._reply import OnWarn
 from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args
+from edictum.approval.parking import Park
 from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumConfigError
 
 # Guardrails put the guard into a tool that other threads may be about to use.
 WRAPPING_GUARDRAIL = threading.RLock()
-
-
-class NestedApproval(Exception):
-    """An agent that runs as a tool waits for a person; the SDK calls it again with the answer."""
 
 
 class OpenAIAgentsAdapter(Adapter):
@@ -41,6 +44,9 @@ class OpenAIAgentsAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (NestedApproval,)
 
+    def make_park(self, context: Any) -> Park | str:
+        return make_waking_park(context)
+
     def govern(self, agent: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
         if self in get_governors(agent):
@@ -58,7 +64,8 @@ class OpenAIAgentsAdapter(Adapter):
             async def get_all_tools(self, run_context: Any) -> list[Any]:
                 adapter._wrap_tools(self, on_postcondition_warn)  # again, for what was added since
                 tools = [*await super().get_all_tools(run_context), *readers]
-                return [adapter._wrap_tool(tool, on_postcondition_warn) for tool in tools]
+                wrap = adapter._wrap_tool
+                return [let_tool_pause(adapter, wrap(it, on_postcondition_warn)) for it in tools]
 
         agent.__class__ = GovernedAgent
         self._wrap_tools(agent, on_postcondition_warn)
@@ -168,8 +175,7 @@ class OpenAIAgentsAdapter(Adapter):
             setattr(ctx, handled_mark, reply.text is not None)
             return reply.get()
 
-        # the SDK's marks: how arguments are prepared, which function is behind the tool
-        vars(invoke).update(vars(inner))
+        vars(invoke).update(keep_marks(self, inner, tool))
         return invoke
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:

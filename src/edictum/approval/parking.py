@@ -72,8 +72,12 @@ async def take_or_park(
 
     ``park`` raises the exception that ends the host's run. Where the host itself was told answers,
     it returns HostAnswers, which are given to the queue: only what that takes counts. A host that
-    ``replays`` is asked first for what it was told after each pause before.
+    ``replays`` is asked first for what it was told after each pause before. One that ``only_asks``
+    gets the request as soon as it is in the queue, and takes no answer.
     """
+    if getattr(park, "only_asks", False):
+        await backend.park(request.approval_id)
+        await _call(park, request)
     for _ in range(request.parks if getattr(park, "replays", False) else 0):
         await _pass_on(backend, await _call(park, request))
     while (decision := await backend.take(request.approval_id)) is None:

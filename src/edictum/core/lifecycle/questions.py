@@ -34,7 +34,7 @@ def recall_question(
     A person who was asked about the same call before, under this policy, is asked again, which
     finds the answer. A no counts even under another one.
     """
-    askers = _list_askers(plan)
+    askers = list_askers(plan)
     if not askers:
         return decision
     try:
@@ -58,7 +58,7 @@ def recall_question(
     return decision.deny("approval", found.contract or "", reason)
 
 
-def _list_askers(plan: Plan) -> tuple[Any, ...]:
+def list_askers(plan: Plan) -> tuple[Any, ...]:
     """Return all contracts and limits of a plan that can ask a person."""
     known: tuple[Any, ...] | None = plan.memo.get(ASKERS)
     if known is None:
