@@ -28,7 +28,7 @@ async def ask_ahead(call: Any) -> bool:
 
     What else the guard would say is said when the call is made.
     """
-    if call.problem or not await _is_asked_about(call):
+    if call.problem or not await is_asked_about(call):
         return False
     options = {**call.options, "control_flow": (ApprovalPending,)}
     try:
@@ -39,7 +39,7 @@ async def ask_ahead(call: Any) -> bool:
     return False
 
 
-async def _is_asked_about(call: Any) -> bool:
+async def is_asked_about(call: Any) -> bool:
     """Return whether the guard would ask a person, without making the call."""
     options = {name: it for name, it in call.options.items() if name in EVALUATE_OPTIONS}
     resolver = call.options.get("principal_resolver")

@@ -22,7 +22,7 @@ class NestedApproval(Exception):
     """An agent that runs as a tool waits for a person; the SDK calls it again with the answer."""
 
 
-def let_tool_pause(adapter: Any, tool: Any) -> Any:
+def let_pause(adapter: Any, tool: Any) -> Any:
     """Return a governed tool whose ``needs_approval`` asks the guard too, if the guard can ask."""
     if not hasattr(tool, "needs_approval"):
         return tool
@@ -58,17 +58,23 @@ def _make_check(adapter: Any, tool: Any, own: Any) -> Callable[..., Awaitable[bo
     return needs_approval
 
 
-def make_waking_park(ctx: Any) -> Park:
-    """Return what a call does about an open question once the SDK has begun it: it tells that it
-    was approved in the run's state, and then waits.
-    """
-    is_told = ctx.is_tool_approved(ctx.tool_name, ctx.tool_call_id) is True
+class PausesRuns:
+    """The part of the adapter that has to do with the SDK's approvals."""
 
-    def park(request: ApprovalRequest) -> Any:
-        nonlocal is_told
-        if not is_told or not request.is_parked:
-            return WAIT
-        is_told = False
-        return HostAnswer(request.approval_id, True, "OpenAI Agents")
+    def control_flow(self) -> tuple[type[BaseException], ...]:
+        return (NestedApproval,)
 
-    return park
+    def make_park(self, context: Any) -> Park:
+        """Return what a call does about an open question once the SDK has begun it: it tells that
+        it was approved in the run's state, and then waits.
+        """
+        is_told = context.is_tool_approved(context.tool_name, context.tool_call_id) is True
+
+        def park(request: ApprovalRequest) -> Any:
+            nonlocal is_told
+            if not is_told or not request.is_parked:
+                return WAIT
+            is_told = False
+            return HostAnswer(request.approval_id, True, "OpenAI Agents")
+
+        return park

@@ -10,17 +10,11 @@ from typing import Any, ClassVar
 from edictum._logs import ADAPTER_WARNING, log
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
-from edictum.adapters._openai_approvals import (
-    NestedApproval,
-    keep_marks,
-    let_tool_pause,
-    make_waking_park,
-)
+from edictum.adapters._openai_approvals import NestedApproval, PausesRuns, keep_marks, let_pause
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
 from edictum.adapters._reply import OnWarn
 from edictum.adapters._wire import MCP_ERRORS, note_mcp_errors, parse_json_args
-from edictum.approval.parking import Park
 from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumConfigError
 
@@ -28,7 +22,7 @@ from edictum.errors import EdictumConfigError
 WRAPPING_GUARDRAIL = threading.RLock()
 
 
-class OpenAIAgentsAdapter(Adapter):
+class OpenAIAgentsAdapter(PausesRuns, Adapter):
     """Governs an agent: ``OpenAIAgentsAdapter(guard).govern(agent)``."""
 
     requires: ClassVar = {"openai-agents": ("0.24", "0.25")}
@@ -40,12 +34,6 @@ class OpenAIAgentsAdapter(Adapter):
         found = getattr(getattr(context, "run_config", None), "group_id", None)
         trace = None if found else self.load("agents.tracing").get_current_trace()
         return Identity(found or getattr(trace, "group_id", None))
-
-    def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (NestedApproval,)
-
-    def make_park(self, context: Any) -> Park | str:
-        return make_waking_park(context)
 
     def govern(self, agent: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
@@ -65,7 +53,7 @@ class OpenAIAgentsAdapter(Adapter):
                 adapter._wrap_tools(self, on_postcondition_warn)  # again, for what was added since
                 tools = [*await super().get_all_tools(run_context), *readers]
                 wrap = adapter._wrap_tool
-                return [let_tool_pause(adapter, wrap(it, on_postcondition_warn)) for it in tools]
+                return [let_pause(adapter, wrap(it, on_postcondition_warn)) for it in tools]
 
         agent.__class__ = GovernedAgent
         self._wrap_tools(agent, on_postcondition_warn)
