@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ApprovalDecision,
         ApprovalRequest,
         ApprovalStatus,
+        Approvers,
         InMemoryApprovalBackend,
         LocalApprovalBackend,
     )
@@ -92,6 +93,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "ApprovalDecision",
         "ApprovalRequest",
         "ApprovalStatus",
+        "Approvers",
         "InMemoryApprovalBackend",
         "LocalApprovalBackend",
     ),
@@ -185,6 +187,7 @@ __all__ = [
     "ApprovalDecision",
     "ApprovalRequest",
     "ApprovalStatus",
+    "Approvers",
     "AuditAction",
     "AuditEvent",
     "AuditSink",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from edictum._logs import POLICY_DEFAULT, POLICY_WARNING, log
+from edictum.approval.port import find_unverified
 from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
@@ -223,6 +224,14 @@ def warn_about_amounts(base: Base, bundle: Bundle, report: CompositionReport) ->
     warnings = [str(problem) for problem in found]
     _log_warnings(warnings)
     report.warnings.extend(warnings)
+
+
+def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport | None) -> None:
+    """Report and log that a backend cannot ask those whom the policy wants to be asked."""
+    if (problem := find_unverified(backend, policy)) is not None:
+        _log_warnings([str(problem)])
+        if report is not None:
+            report.warnings.append(str(problem))
 
 
 def open_sinks(bundle: Bundle) -> list[Any] | None:

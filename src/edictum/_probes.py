@@ -14,7 +14,7 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum._watching import Watch
-from edictum.approval.port import ApprovalBackend
+from edictum.approval.port import ApprovalBackend, find_unverified
 from edictum.audit._ports import PORTS
 from edictum.audit.sinks import AuditSink
 from edictum.core.decide import describe
@@ -67,7 +67,7 @@ async def check_parts(
     probes: list[tuple[str, Callable[[], Any]]] = [
         ("ledger", lambda: _probe_ledger(wiring.ledger)),
         *(_name_sink_probe(wiring, sink) for sink in wiring.sinks),
-        ("approvals", lambda: _probe_approvals(wiring.approval_backend)),
+        ("approvals", lambda: _probe_approvals(wiring.approval_backend, policy)),
         ("engine", lambda: _probe_engines(policy, wiring, timeout_s)),
         ("policy", lambda: _probe_policy(policy, watches)),
         ("clock", lambda: _probe_clock(wiring, clock_watch)),
@@ -145,7 +145,9 @@ async def _probe_sink(sink: AuditSink) -> str:
     return f"{kind} has no check(); it took its newest event, if there was one."
 
 
-def _probe_approvals(backend: ApprovalBackend | None) -> str | Awaitable[str]:
+def _probe_approvals(backend: ApprovalBackend | None, policy: Policy) -> str | Awaitable[str]:
+    if (problem := find_unverified(backend, policy)) is not None:
+        raise problem
     if backend is None:
         return "No approval backend is set: calls that need approval are denied."
     kind, check = type(backend).__name__, getattr(backend, "check", None)

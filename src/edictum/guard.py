@@ -45,6 +45,7 @@ from edictum._factories import (
     take_language,
     to_layers,
     warn_about_amounts,
+    warn_about_approvers,
 )
 from edictum._logs import (
     POLICY_FILE_MISSING,
@@ -271,6 +272,7 @@ class Edictum(OlderGuard):
             late_answer_s=getattr(wiring.approval_backend, "late_answer_s", LATE_ANSWER_S),
         )
         self._install(policy, wiring, config, base, Language())
+        warn_about_approvers(wiring.approval_backend, policy, None)
 
     def _install(
         self,
@@ -395,6 +397,7 @@ class Edictum(OlderGuard):
             config = replace(state.config, context=context)
             self._state = _make_state(policy, state.wiring, config, state.base, language)
         warn_about_amounts(state.base, bundle, report)
+        warn_about_approvers(state.wiring.approval_backend, policy, report)
 
     def _lift_default_limits(self) -> bool:
         """Let only those limits hold that were stated; return whether none is left by that.

@@ -22,10 +22,11 @@ from edictum import (
     ToolDenied,
     ToolExecutionResult,
 )
-from edictum.approval import ApprovalDecision, ApprovalQueue, QueuedApproval, open_approvals
+from edictum.approval import ApprovalDecision, ApprovalQueue, open_approvals
 from edictum.approval._sqlite_queue import SqliteApprovalStore
 from edictum.testing import ApprovalQueueConformance
 from support.guards import approval_contract
+from support.queues import answer_next, next_request
 
 LONG = 60.0
 
@@ -51,19 +52,6 @@ def make_guard(url: str, **options: Any) -> Edictum:
 
 def open_store(url: str) -> SqliteApprovalStore:
     return SqliteApprovalStore(url.removeprefix("sqlite:///"))
-
-
-async def next_request(queue: ApprovalQueue) -> QueuedApproval:
-    """Return the oldest pending request, as soon as there is one."""
-    async with asyncio.timeout(LONG):
-        while not (pending := await queue.pending(limit=1)):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.01)
-    return pending[0]
-
-
-async def answer_next(queue: ApprovalQueue, approved: bool = True, **said: Any) -> QueuedApproval:
-    request = await next_request(queue)
-    return await queue.answer(request.approval_id, approved, approver="ann", **said)
 
 
 def actions(guard: Edictum) -> list[str]:

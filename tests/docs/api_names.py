@@ -190,11 +190,17 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum:ApprovalRequest"),
         Name("edictum:ApprovalDecision"),
         Name("edictum:ApprovalStatus"),
+        Name("edictum:Approvers"),
         Name("edictum.approval:open_approvals", whole=True),
         Name(
-            "edictum.approval:ApprovalQueue", "pending get answer revoke check close", given=False
+            "edictum.approval:ApprovalQueue",
+            "pending get answer revoke grants revoke_grant check close",
+            given=False,
         ),
         Name("edictum.approval:QueuedApproval"),
+        Name("edictum.approval:GivenAnswer"),
+        Name("edictum.approval:GrantTerms"),
+        Name("edictum.approval:ApprovalGrant"),
     ),
     "turns": (
         Name("edictum.harness:run_turn", whole=True),

@@ -144,6 +144,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         ),
         "timeout": "for approval: how many seconds the person has; 300",
         "timeout_effect": 'for approval: what silence means; `"deny"`',
+        "approvers": "for approval: who may answer, as `Approvers`; None: the first who does",
     },
     "postcondition": {
         "tool": "a name, a glob, or several",
@@ -543,4 +544,5 @@ MEANINGS["ScopedLimits"] = {
     "message": "the reason of a refusal; None: one that names the numbers",
     "timeout": "how many seconds to wait for the person",
     "timeout_effect": "what happens when the person does not answer in time",
+    "approvers": "who may waive a full limit, as `Approvers`; None: the first who answers",
 }

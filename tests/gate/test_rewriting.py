@@ -243,7 +243,8 @@ async def test_a_person_approves_the_rewritten_arguments(drive: Driving) -> None
     assert isinstance(outcome, ToolExecutionResult)
     assert outcome.value == {"args": {"amount": 5}}
     assert [args for args, _ in asked] == [{"amount": 5}]
-    assert asked[0][1] == approval_digest(ToolCall("t", {"amount": 5}), guard.policy_digest)
+    call = ToolCall("t", {"amount": 5})
+    assert asked[0][1] == approval_digest(call, guard.policy_digest, ["ask"])
 
 
 async def test_session_contracts_and_principals_meet_the_rewritten_call() -> None:

@@ -23,7 +23,7 @@ from turns import (
     wait_for_duplicate,
 )
 
-from edictum import Edictum, InMemoryApprovalBackend, Principal
+from edictum import ApprovalDecision, Edictum, InMemoryApprovalBackend, Principal
 from edictum.harness import ArtifactStore, ReplayControl, ToolSpec, tool
 from edictum.outcomes import (
     ToolArtifactReference,
@@ -350,6 +350,21 @@ async def test_a_policy_that_demands_approval_now_demands_it_for_a_replay(approv
     assert asked == [{"n": 1}]
     assert isinstance(outcome, ToolExecutionResult if approves else ToolDenied)
     assert bench.events[-1][0] == ("call_replayed" if approves else "call_approval_denied")
+
+
+async def test_a_replay_is_refused_when_a_person_changes_its_arguments() -> None:
+    """The earlier answer is to another call."""
+    changed = ApprovalDecision(True, "ann", args={"n": 2})
+    guard = Edictum.from_yaml_string(
+        BUNDLE.replace("TOOL", "other"), approval_backend=InMemoryApprovalBackend(changed)
+    )
+    bench = Bench(items, guard=guard, on_duplicate="replay")
+    expect_result(await bench.call("items", {"n": 1}))
+    await guard.reload(BUNDLE.replace("TOOL", "items"))
+    outcome = await bench.call("items", {"n": 1})
+    assert isinstance(outcome, ToolDenied)
+    assert "the earlier answer does not fit" in outcome.details
+    assert bench.events[-1] == ("call_denied", "turn", "duplicate")
 
 
 async def test_a_replay_that_cannot_be_recorded_is_given_with_a_note() -> None:

@@ -50,7 +50,8 @@ async def test_rewritten_arguments_that_do_not_fit_refuse_the_call_and_are_not_t
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "validation"
     assert outcome.details.startswith(
-        "A hook has rewritten the arguments so that they do not fit: "
+        "A hook, or the person who approved the call, has changed its arguments so that they do not"
+        " fit: "
     )
     assert bench.state.repair_count("search") == 0
     event = bench.guard.local_sink.events[-1]

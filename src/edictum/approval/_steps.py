@@ -394,8 +394,7 @@ def _say_yes(step: Answering, row: RequestRow, now: float) -> Taken:
         return (), Rejection(grant)
     if not has_enough(row, same):
         return _save(replace(row, answers=answers, changed_at=now))
-    row = approved
-    return (row, *([grant] if grant is not None else [])), row
+    return (approved, *([grant] if grant is not None else [])), approved
 
 
 def _revoke(step: Revoking, row: RequestRow, now: float) -> Taken:
@@ -433,7 +432,8 @@ def _revoke_grant(step: RevokingGrant, grants: Sequence[GrantRow], now: float) -
 def _use(step: Using, row: RequestRow, grants: Sequence[GrantRow], now: float) -> Taken:
     if row.claim != step.claim or row.status is not ApprovalStatus.CLAIMED:
         return (), row.claim == step.claim and row.status is ApprovalStatus.USED
-    if row.grant_id is not None and not any(is_in_force(it, now) for it in grants):
+    in_force = {it.row_id for it in grants if is_in_force(it, now)}
+    if row.grant_id is not None and row.grant_id not in in_force:
         reason = "The grant was revoked, or has expired."
         return (replace(row, status=ApprovalStatus.VOID, reason=reason, changed_at=now),), False
     return (replace(row, status=ApprovalStatus.USED, changed_at=now),), True

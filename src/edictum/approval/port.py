@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 from uuid import uuid4
 
 from edictum.core.freeze import EMPTY
+from edictum.core.policy import Policy
 from edictum.errors import EdictumConfigError
 
 
@@ -128,16 +129,21 @@ def verifies_approvers(backend: object) -> bool:
     return getattr(backend, "verifies_approvers", False) is True
 
 
-class UnverifiedApprovers(EdictumConfigError):
-    """Calls are asked about that only some may approve, and the backend does not verify who
-    answers.
-    """
+def find_unverified(backend: object, policy: Policy) -> EdictumConfigError | None:
+    """Return what is wrong with a backend for a policy that says who may approve, if it is."""
+    if backend is None or verifies_approvers(backend) or not policy.has_approvers():
+        return None
+    return make_unverified_error(backend)
 
-    def __init__(self, backend: str) -> None:
-        super().__init__(
-            f"{backend} does not verify who answers, which calls with 'approvers' need.",
-            hint="Use an approval queue, such as approval_backend='sqlite:///approvals.db'.",
-        )
+
+def make_unverified_error(backend: object) -> EdictumConfigError:
+    """Return the error for a backend that does not verify who answers."""
+    kind = type(backend).__name__
+    return EdictumConfigError(
+        f"The approval backend {kind} does not verify who answers: calls whose contract has"
+        " 'approvers' are denied.",
+        hint="Use an approval queue, such as approval_backend='sqlite:///approvals.db'.",
+    )
 
 
 def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | None:

@@ -44,6 +44,7 @@ APPROVALS = {
     "call_approval_timeout": "timed out",
     "call_approval_withdrawn": "withdrawn",
     "call_approval_void": "void",
+    "call_grant_used": "by a grant",
 }
 
 

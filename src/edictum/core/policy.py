@@ -301,6 +301,11 @@ class Policy:
         is_closed = mode == "enforce" and any(limit.refuses_all for limit in plan.limits)
         return not (is_denied or is_closed)
 
+    def has_approvers(self) -> bool:
+        """Return whether some contract or limit says who may approve."""
+        askers: list[Contract | Limit] = [*self.contracts, *self._limits]
+        return any(it.approvers is not None for it in askers)
+
     def is_listed(self, tool: str) -> bool:
         """Whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))

@@ -208,7 +208,7 @@ class TurnCall:
     _name: Any = None  # of an unknown tool, as it was sent
     _first: New | None = None  # the same call, made before
     _last: ToolOutcome | None = None  # of the attempt before
-    _hooked = False  # a hook has changed the arguments
+    _hooked = False  # a hook, or a person who approved the call, has changed the arguments
     _outer: DeadlineToken | None = None
     _closing_at: float | None = None
     _approvals: dict[str, Approval] | None = None
@@ -300,7 +300,8 @@ class TurnCall:
 
     def _refuse_arguments(self, invalid: Invalid) -> Refusal:
         if self._hooked:  # the model has done nothing wrong
-            problem = "A hook has rewritten the arguments so that they do not fit"
+            problem = "A hook, or the person who approved the call, has changed its arguments so"
+            problem += " that they do not fit"
             return Refusal("validation", f"{problem}: {invalid.details}")
         count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
         details = invalid.details

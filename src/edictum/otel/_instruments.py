@@ -23,6 +23,7 @@ APPROVAL_ACTIONS: Final = {
     AuditAction.CALL_APPROVAL_TIMEOUT: "timeout",
     AuditAction.CALL_APPROVAL_WITHDRAWN: "withdrawn",
     AuditAction.CALL_APPROVAL_VOID: "void",
+    AuditAction.CALL_GRANT_USED: "grant_used",
 }
 COUNTED_KEYS: Final = ("edictum.decision", "edictum.decision.source", "edictum.outcome")
 LIMIT_KEYS: Final = ("edictum.decision.source", "edictum.decision.name")

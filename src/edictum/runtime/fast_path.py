@@ -84,7 +84,7 @@ class FastPath:
             return None
         if self._resolves and not run.identified:
             return None
-        charges = run.charges
+        charges = stated = run.charges
         if charges is not NO_CHARGES and (charges.parents or charges.is_measured):
             return None
         call, driver, counted, started = run.call, None, (0, 0), False
@@ -103,7 +103,7 @@ class FastPath:
             elif not charges.problem:
                 reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
             if reserved is None:
-                admitting = admit(run, plan, self._config, None, answers)
+                admitting = admit(run, plan, self._config, None, answers, stated)
                 driver = self._driver(run, plan, failure_flag, admitting)
                 step = driver.advance()
             else:

@@ -18,7 +18,7 @@ from typing import Any
 from edictum._audit_event import AuditEvent
 from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.parking import can_park, take_or_park
-from edictum.approval.port import UnverifiedApprovers, takes_raw_args, verifies_approvers
+from edictum.approval.port import make_unverified_error, takes_raw_args, verifies_approvers
 from edictum.audit._ports import PORTS, SinkPort
 from edictum.audit.sinks import WRITTEN
 from edictum.core.call import ToolCall
@@ -189,7 +189,7 @@ class EffectHandlers:
             raise NoApprovalBackend
         call, decision = effect.call, effect.decision
         if decision.approvers and not verifies_approvers(self._approval):
-            raise UnverifiedApprovers(type(self._approval).__name__)
+            raise make_unverified_error(self._approval)
         asked = {
             **effect.shown,
             "tool_name": call.tool_name,

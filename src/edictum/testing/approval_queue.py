@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from edictum.approval.grants import GrantTerms
 from edictum.approval.port import ApprovalDecision, ApprovalRequest, ApprovalStatus
+from edictum.core.approvers import Approvers
+from edictum.core.call import Principal
+from edictum.core.freeze import EMPTY
 from edictum.errors import EdictumInputError
 from edictum.testing.approval import ARGS, LATER, SOON, ApprovalConformance, _in_loop
 
 AT_ONCE = 0.001  # a lease that is over when the next question is asked
 WAITERS = 200
+ANN, BOB = Principal(user_id="ann", role="ops"), Principal(user_id="bob", role="ops")
+EVE = Principal(user_id="eve", role="sales", claims={"roles": ["leads"]})
+
+
+def _restrict(**terms: Any) -> dict[str, Any]:
+    """Return metadata of a call of eve that only some may approve."""
+    terms = {"roles": ["ops"], **terms}
+    return {"approvers": [Approvers(**terms).as_dict()], "requester": ["user:eve"]}
+
+
+def _bind(
+    session: str = "s-1", principal: str = "eve", askers: tuple[str, ...] = ("ask",)
+) -> dict[str, Any]:
+    """Return metadata by which grants are bound, as a guard makes digests of them."""
+    bindings = {"session": f"{session} of {principal}", "principal": f"all of {principal}"}
+    return {"bindings": bindings, "askers": list(askers)}
 
 
 class ApprovalQueueConformance(ApprovalConformance):
@@ -36,9 +58,10 @@ class ApprovalQueueConformance(ApprovalConformance):
         call_id: str | None = "c-1",
         digest: str = "d-1",
         session_id: str = "s-1",
+        more: Mapping[str, Any] = EMPTY,
         **options: Any,
     ) -> ApprovalRequest:
-        metadata = {"digest": digest, "call_id": call_id, "contract": "ask"}
+        metadata = {"digest": digest, "call_id": call_id, "contract": "ask", **more}
         asked: dict[str, Any] = {
             "tool_name": "delete",
             "tool_args": ARGS,
@@ -290,3 +313,230 @@ class ApprovalQueueConformance(ApprovalConformance):
         used = await self._ask_and_claim(queue, "c-2")
         assert await queue.use(used.approval_id) is True
         await self._expect_rejection(queue.revoke(used.approval_id, approver="ann"))
+
+    # --- Who may answer ---------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_as_many_persons_must_say_yes_as_are_wanted(self) -> None:
+        """Fail if one person can stand for two."""
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more=_restrict(count=2))
+        for _ in range(2):
+            answered = await self.open_queue().answer(request.approval_id, True, approver=ANN)
+            assert answered.status == ApprovalStatus.PENDING
+            assert [it.approver for it in answered.answers] == ["ann"]
+        answered = await queue.answer(request.approval_id, True, approver=BOB)
+        assert answered.status == ApprovalStatus.APPROVED
+        decision = await self._wait(queue, request, LATER)
+        assert (decision.approved, decision.approver) == (True, "ann, bob")
+
+    @_in_loop
+    async def test_the_requester_may_not_answer(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more=_restrict(roles=["sales"], not_requester=True))
+        other_name = Principal(user_id="ev", service_id="agent", role="sales")
+        await self._expect_rejection(queue.answer(request.approval_id, True, approver=EVE))
+        await self._expect_rejection(queue.answer(request.approval_id, False, approver=EVE))
+        assert (await queue.answer(request.approval_id, True, approver=other_name)).answers
+
+    @_in_loop
+    async def test_only_verified_persons_with_a_role_may_answer(self) -> None:
+        """Fail if a name in a text, or a person of another role, counts."""
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more=_restrict())
+        for approver in ("ann", EVE, Principal(user_id="ann")):
+            await self._expect_rejection(queue.answer(request.approval_id, True, approver=approver))
+        assert [it.approval_id for it in await queue.pending()] == [request.approval_id]
+        by_claim = await self._ask_for(queue, "c-2", more=_restrict(roles=["leads"]))
+        answered = await queue.answer(by_claim.approval_id, True, approver=EVE)
+        assert answered.status == ApprovalStatus.APPROVED
+
+    @_in_loop
+    async def test_the_no_of_one_person_denies(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more=_restrict(count=2))
+        await queue.answer(request.approval_id, True, approver=ANN)
+        await queue.answer(request.approval_id, False, approver=BOB, reason="no")
+        decision = await self._wait(queue, request, LATER)
+        assert (decision.status, decision.approver) == (ApprovalStatus.DENIED, "bob")
+
+    @_in_loop
+    async def test_all_askers_must_be_content(self) -> None:
+        """Fail if the approvers of one contract can approve for another one."""
+        queue = self.open_queue()
+        terms = [Approvers(roles=(role,)).as_dict() for role in ("ops", "leads")]
+        request = await self._ask_for(queue, more={"approvers": terms, "requester": []})
+        answered = await queue.answer(request.approval_id, True, approver=ANN)
+        assert answered.status == ApprovalStatus.PENDING
+        answered = await queue.answer(request.approval_id, True, approver=EVE)
+        assert answered.status == ApprovalStatus.APPROVED
+
+    @_in_loop
+    async def test_others_may_answer_once_it_is_escalated(self) -> None:
+        queue = self.open_queue()
+        later = _restrict(escalate_after_s=3600, escalate_to=["leads"])
+        request = await self._ask_for(queue, "c-1", more=later)
+        await self._expect_rejection(queue.answer(request.approval_id, True, approver=EVE))
+        at_once = _restrict(escalate_after_s=AT_ONCE, escalate_to=["leads"])
+        request = await self._ask_for(queue, "c-2", more=at_once)
+        await asyncio.sleep(SOON)
+        answered = await queue.answer(request.approval_id, True, approver=EVE)
+        assert answered.status == ApprovalStatus.APPROVED
+
+    @_in_loop
+    async def test_persons_must_say_the_same_yes(self) -> None:
+        """Fail if a yes to some arguments counts for others, or for a grant."""
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more={**_restrict(count=2), **_bind()})
+        changed = {**ARGS, "path": "/srv/less"}
+        for said in ({}, {"grant": GrantTerms()}):
+            await queue.answer(request.approval_id, True, approver=ANN, **said)
+            answered = await queue.answer(request.approval_id, True, approver=BOB, args=changed)
+            assert answered.status == ApprovalStatus.PENDING
+        answered = await queue.answer(request.approval_id, True, approver=ANN, args=changed)
+        assert (answered.status, answered.changed_args) == (ApprovalStatus.APPROVED, changed)
+        assert (await self._wait(queue, request, LATER)).args == changed
+        assert await queue.grants() == []
+
+    # --- Grants -----------------------------------------------------------------------------------
+
+    async def _grant(self, queue: Any, terms: GrantTerms, **asked: Any) -> str:
+        """Ask, say yes with a grant, run that call, and return the id of the grant."""
+        request = await self._ask_for(queue, **{"more": _bind(), **asked})
+        await queue.answer(request.approval_id, True, approver="ann", grant=terms)
+        assert (await self._wait(queue, request, LATER)).approved
+        await queue.use(request.approval_id)
+        await queue.end(request.approval_id, True)
+        (grant,) = await queue.grants()
+        return str(grant.grant_id)
+
+    @_in_loop
+    async def test_a_grant_answers_further_calls(self) -> None:
+        """Fail if a person is asked again, or the call does not learn whose yes it was."""
+        queue = self.open_queue()
+        grant_id = await self._grant(queue, GrantTerms())
+        other = self.open_queue()
+        request = await self._ask_for(other, "c-2", more=_bind())
+        assert request.grant_id == grant_id
+        assert await other.pending() == []
+        decision = await self._wait(other, request, LATER)
+        assert (decision.approved, decision.approver) == (True, "ann")
+        assert await other.use(request.approval_id) is True
+
+    @_in_loop
+    async def test_grants_are_listed_and_revoked(self) -> None:
+        queue = self.open_queue()
+        until = datetime.now(UTC) + timedelta(hours=1)
+        grant_id = await self._grant(queue, GrantTerms(scope="principal", until=until))
+        (grant,) = await self.open_queue().grants(tool_name="delete")
+        assert (grant.grant_id, grant.approver, grant.session_id) == (grant_id, "ann", None)
+        assert (grant.askers, grant.status, grant.until) == (("ask",), "active", until)
+        assert await queue.grants(tool_name="other") == []
+        for _ in range(2):
+            revoked = await self.open_queue().revoke_grant(grant_id, approver="bob")
+            assert (revoked.status, revoked.revoked_by) == ("revoked", "bob")
+        assert await queue.grants() == []
+        assert (await self._ask_for(queue, "c-2", more=_bind())).grant_id is None
+        await self._expect_rejection(queue.revoke_grant("unknown", approver="bob"))
+
+    @_in_loop
+    async def test_a_grant_that_is_revoked_between_claim_and_start_stops_the_call(self) -> None:
+        queue = self.open_queue()
+        grant_id = await self._grant(queue, GrantTerms())
+        request = await self._ask_for(queue, "c-2", more=_bind())
+        assert (await self._wait(queue, request, LATER)).approved
+        await self.open_queue().revoke_grant(grant_id, approver="bob")
+        assert await queue.use(request.approval_id) is False
+        found = await queue.get(request.approval_id)
+        assert found.status == ApprovalStatus.VOID
+
+    @_in_loop
+    async def test_a_grant_is_for_its_session_principal_and_contract(self) -> None:
+        """Fail if it answers another session, another principal, another contract, or a question
+        that another contract asks as well.
+        """
+        queue = self.open_queue()
+        await self._grant(queue, GrantTerms(other_args="any"))
+        others = [
+            ("s-2", _bind("s-2")),
+            ("s-1", _bind("s-1", "bob")),
+            ("s-1", _bind(askers=("other",))),
+            ("s-1", _bind(askers=("ask", "other"))),
+            ("s-1", _bind(askers=())),
+        ]
+        for number, (session_id, more) in enumerate(others):
+            asked = await self._ask_for(queue, f"o-{number}", session_id=session_id, more=more)
+            assert asked.grant_id is None
+
+    @_in_loop
+    async def test_a_grant_for_a_principal_counts_in_other_sessions(self) -> None:
+        queue = self.open_queue()
+        until = datetime.now(UTC) + timedelta(hours=1)
+        grant_id = await self._grant(queue, GrantTerms(scope="principal", until=until))
+        asked = await self._ask_for(queue, "c-2", session_id="s-2", more=_bind("s-2"))
+        assert asked.grant_id == grant_id
+
+    @_in_loop
+    async def test_a_grant_is_for_its_arguments(self) -> None:
+        """Fail if it answers for arguments that neither are the same nor fit its patterns."""
+        queue = self.open_queue()
+        await self._grant(queue, GrantTerms(args={"path": "/srv/*"}))
+        options = ARGS["options"]
+        fits = [{"path": "/srv/other", "options": options}]
+        others: list[dict[str, Any]] = [
+            {"path": "/etc/passwd", "options": options},
+            {"path": "/srv/../etc/passwd", "options": options},
+            {"path": "/srv/a; rm -rf /", "options": options},
+            {"path": "/srv/a", "options": {"force": False}},
+            {"path": "/srv/a", "options": options, "more": 1},
+            {"path": "/srv/a"},
+            {"options": options},
+        ]
+        for number, args in enumerate([*fits, *others]):
+            asked = await self._ask_for(queue, f"o-{number}", tool_args=args, more=_bind())
+            assert (asked.grant_id is not None) == (args in fits), args
+
+    @_in_loop
+    async def test_grants_are_matched_with_arguments_that_are_not_stored(self) -> None:
+        """Fail if a call with another secret counts as the same, since both are shown alike."""
+        queue = self.open_queue()
+        hidden: dict[str, Any] = {"tool_args": {"token": "[REDACTED]"}}
+        await self._grant(queue, GrantTerms(), raw_args={"token": "a"}, **hidden)
+        same = await self._ask_for(queue, "c-2", raw_args={"token": "a"}, more=_bind(), **hidden)
+        other = await self._ask_for(queue, "c-3", raw_args={"token": "b"}, more=_bind(), **hidden)
+        assert (same.grant_id is not None, other.grant_id is not None) == (True, False)
+
+    @_in_loop
+    async def test_a_grant_that_cannot_be_given_is_refused(self) -> None:
+        """Fail if the question is lost by that."""
+        queue = self.open_queue()
+        request = await self._ask_for(queue)  # it is not known what a grant would be bound to
+        past = datetime.now(UTC) - timedelta(hours=1)
+        bound = await self._ask_for(queue, "c-2", more=_bind())
+        for asked, terms in ((request, GrantTerms()), (bound, GrantTerms(until=past))):
+            answering = queue.answer(asked.approval_id, True, approver="ann", grant=terms)
+            await self._expect_rejection(answering)
+        assert len(await queue.pending()) == 2
+
+    # --- Changed arguments ------------------------------------------------------------------------
+
+    @_in_loop
+    async def test_changed_arguments_reach_the_call(self) -> None:
+        """Fail if they are lost by a restart."""
+        first = await self._ask_for(self.open_queue())
+        changed = {"path": "/srv/less", "count": 1.0}
+        await self.open_queue().answer(first.approval_id, True, approver="ann", args=changed)
+        queue = self.open_queue()
+        decision = await self._wait(queue, await self._ask_for(queue), LATER)
+        assert (decision.approved, decision.args) == (True, changed)
+
+    @_in_loop
+    async def test_changed_arguments_may_not_hold_the_mark_of_a_secret(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue, tool_args={"a": "[REDACTED]", "b": 1})
+        for args in ({"a": "x[REDACTED]"}, {"b": "[REDACTED]"}):
+            answering = queue.answer(request.approval_id, True, approver="ann", args=args)
+            await self._expect_rejection(answering)
+        kept = {"a": "[REDACTED]", "b": 2}
+        answered = await queue.answer(request.approval_id, True, approver="ann", args=kept)
+        assert answered.changed_args == kept

@@ -100,14 +100,16 @@ def admit(
     config: LifecycleConfig,
     turn: CallInTurn | None = None,
     answers: RawAnswers | None = None,
+    stated: Charges | None = None,
 ) -> Admitting:
     """Decide about a call, reserve its slots and record that it is allowed.
 
     Returns an Admission, whose decision is to allow or to deny. ``answers`` are those of contracts
-    that do not pass, where a caller has already asked them.
+    that do not pass, where a caller has already asked them, and ``stated`` the charges before an
+    estimate.
     """
     hooks: Sequence[HookAnswer] = ()
-    stated = run.charges
+    stated = stated or run.charges
     if answers is None:
         if plan.hooks_before or config.principal_resolver is not None:
             prepared = yield from _prepare(run, plan, config, turn)
@@ -188,8 +190,7 @@ def _run_hooks(
     call, hooks = yield from ask_hooks(plan.hooks_before, run.call, config.mode, turn is not None)
     rewritten = call is not run.call
     run = replace(run, call=call)
-    denied = any(hook.decision.result is HookResult.DENY for hook in hooks)
-    if denied and config.mode == "enforce":
+    if _is_denied(hooks, config.mode):
         return run, hooks
     if turn is not None:
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten)
@@ -197,6 +198,10 @@ def _run_hooks(
             return Admission(run, NO_DECISION, outcome=passed)  # type: ignore[arg-type]  # outcome
         run = passed
     return run, hooks
+
+
+def _is_denied(hooks: Sequence[HookAnswer], mode: Mode) -> bool:
+    return mode == "enforce" and any(it.decision.result is HookResult.DENY for it in hooks)
 
 
 def _pass_later_gates(
@@ -525,7 +530,7 @@ def _judge_changed(approved: Admission, asking: AskContext) -> Admitting:
     plan, config, turn, run = asking.plan, asking.config, asking.turn, approved.run
     in_turn = turn is not None
     _, hooks = yield from ask_hooks(plan.hooks_before, run.call, "observe", in_turn)
-    if turn is not None:
+    if turn is not None and not _is_denied(hooks, config.mode):
         passed = yield from _pass_later_gates(run, plan, config, turn, hooks, rewritten=True)
         if type(passed) is not RunTool:
             return replace(approved, decision=NO_DECISION, outcome=passed)
