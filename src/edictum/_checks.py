@@ -36,6 +36,7 @@ TAKES = {
     "on_allow": ("call",),
     "principal_resolver": ("tool_name", "args"),
     "actual_amounts": ("result",),
+    "park": ("request",),
 }
 
 

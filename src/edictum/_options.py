@@ -20,7 +20,8 @@ from edictum.execution.engines import is_run_in
 
 CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
 RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
-FLOW_OPTIONS = frozenset({"principal_resolver", "control_flow"})  # they replace the guard's own
+# they replace the guard's own
+FLOW_OPTIONS = frozenset({"principal_resolver", "control_flow", "park"})
 BATCH_KEYS = (
     *("output", "environment", "session_id", "metadata", "parent_session_id", "amounts"),
     "parameters",

@@ -44,6 +44,7 @@ class CallOptions(EvaluateOptions, total=False):
     timestamp: datetime | None
     principal_resolver: Callable[..., Any] | None
     control_flow: tuple[type[BaseException], ...]
+    park: Callable[[Any], Any] | bool | None
     actual_amounts: Actual | None
     timeout_s: float | None
     run_in: RunIn | Engine | None

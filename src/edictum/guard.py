@@ -78,6 +78,7 @@ from edictum._probes import (
     read_stats,
 )
 from edictum._watching import Watch
+from edictum.approval.parking import ApprovalPending, can_park, raise_pending
 from edictum.approval.port import ApprovalBackend
 from edictum.approval.queue import ApprovalQueue
 from edictum.audit._ports import PORTS
@@ -99,6 +100,7 @@ from edictum.core.effects import Engine, RunIn, RunTool, run_tool
 from edictum.core.events import Context, policy_event
 from edictum.core.hooks import HookRegistration
 from edictum.core.lifecycle import lifecycle
+from edictum.core.lifecycle.questions import list_askers
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
@@ -545,7 +547,9 @@ class Edictum(OlderGuard):
         expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
         ``actual_amounts`` (a function of the result that tells what it used), ``control_flow``
         (exceptions by which the host defers calls: the call is closed as paused when the approval
-        backend raises one, which is then raised again).
+        backend raises one, which is then raised again), ``park`` (True:
+        ``ApprovalPending`` is raised in place of waiting for a person, if the approval backend is a
+        queue; or a function of the open ApprovalRequest that raises one of ``control_flow``).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
         if type(end) is Suspended:
@@ -892,6 +896,15 @@ class Edictum(OlderGuard):
     def _asks_people(self) -> bool:
         return self._state.wiring.approval_backend is not None
 
+    @property
+    def _keeps_questions(self) -> bool:
+        """Whether a call that waits for a person can be made again in another process."""
+        return can_park(self._state.wiring.approval_backend)
+
+    def _can_ask(self, tool_name: str) -> bool:
+        """Return whether a person may be asked about some call of a tool."""
+        return bool(list_askers(self._state.policy.plan(tool_name)))
+
     def _can_allow(self, tool_name: str) -> bool:
         """Return whether some call of a tool may be allowed."""
         state = self._state
@@ -1023,6 +1036,14 @@ def unwrap(outcome: ToolOutcome) -> Any:
             assert_never(outcome)
 
 
+def _with_park(config: LifecycleConfig, park: Any) -> LifecycleConfig:
+    if park is True:
+        signals = (*config.control_flow, ApprovalPending)
+        return replace(config, park=raise_pending, control_flow=signals)
+    check_callables(park=park)
+    return replace(config, park=park)
+
+
 def _open_flow(
     guard: Edictum,
     state: State,
@@ -1041,6 +1062,8 @@ def _open_flow(
         config = replace(config, principal_resolver=options["principal_resolver"])
     if "control_flow" in options:
         config = replace(config, control_flow=options["control_flow"])
+    if options.get("park"):
+        config = _with_park(config, options["park"])
     if turn is None:
         flow = lifecycle(run, plan, config, flag)
     else:

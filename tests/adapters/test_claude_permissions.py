@@ -467,6 +467,27 @@ async def test_a_call_that_a_hook_inside_defers_is_not_judged_yet() -> None:
     assert guard.local_sink.events == []
 
 
+async def test_a_sub_agent_is_told_to_report_what_a_person_must_approve(tmp_path: Path) -> None:
+    """It cannot wait, and no question is left behind."""
+
+    @precondition("Bash", effect="approve")
+    def ask(call: Any) -> Verdict:
+        return Verdict.fail("Sure?") if call.args["command"] == "rm" else Verdict.pass_()
+
+    url = f"sqlite:///{tmp_path}/approvals.db"
+    async with Edictum(contracts=[ask], approval_backend=url) as guard:
+        hook = ClaudeAgentSDKAdapter(guard, session_id="s").to_hook_callables()["pre_tool_use"]
+        asked = {"tool_name": "Bash", "tool_use_id": "c1", "agent_id": "sub"}
+        said = await hook({**asked, "tool_input": {"command": "rm"}}, "c1", {})
+        assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
+        reason = said["hookSpecificOutput"]["permissionDecisionReason"]
+        assert "Report to the main agent" in reason
+        assert await guard.approvals.pending() == []
+        assert guard.local_sink.last().action == "call_denied"
+        free = {**asked, "tool_use_id": "c2", "tool_input": {"command": "ls"}}
+        assert await hook(free, "c2", {}) == {}
+
+
 def test_other_hooks_stay_as_they_are_beside_those_of_the_adapter() -> None:
     async def note(asked: Any, call_id: Any, context: Any) -> Any:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 from pages import ExampleAndPage
+from pause_google_adk import CASES as PAUSE_CASES
+from pausing import PauseScene, check_pauses
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import GoogleADKAdapter
@@ -454,3 +457,10 @@ def test_two_plugins_with_two_guards_both_decide() -> None:
 
 class TestExample(ExampleAndPage):
     name = "google_adk"
+
+
+# --- The pause of an agent whose guard has a queue ------------------------------------------------
+
+
+def test_a_call_to_be_confirmed_goes_on_in_another_process(tmp_path: Path) -> None:
+    check_pauses(PauseScene("google_adk", tmp_path), PAUSE_CASES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -20,6 +21,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
+from pause_langchain import CASES as PAUSE_CASES
+from pausing import PauseScene, check_pauses
 
 from edictum import (
     ApprovalDecision,
@@ -591,3 +594,70 @@ def test_an_approval_backend_may_interrupt_the_graph(approved: bool, asynchronou
     (reply,) = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
     assert reply.content == ("gone" if approved else "DENIED: A person refused: Delete it?")
     assert guard.session("t1").executions == len(ran)
+
+
+# --- The pause of a graph whose guard has a queue -------------------------------------------------
+
+
+def test_a_paused_graph_goes_on_in_another_process(tmp_path: Path) -> None:
+    check_pauses(PauseScene("langchain", tmp_path), PAUSE_CASES)
+
+
+def make_asking_agent(tool: Any, folder: Path, **options: Any) -> tuple[Any, Edictum]:
+    """Return an agent that calls a tool once, and a guard that asks about it."""
+    guard = Edictum(contracts=[ask], approval_backend=f"sqlite:///{folder}/approvals.db")
+    player = ScriptPlayer([[ScriptedCall("delete", {"name": "x"}, "c1")]])
+    middleware = [LangChainAdapter(guard).as_middleware()]
+    model = ScriptedModel(player=player, seen=[])
+    return create_agent(model, [tool], middleware=middleware, **options), guard
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_tool_that_interrupts_gets_its_own_answer(tmp_path: Path, asynchronous: bool) -> None:
+    """And not the value by which the run went on when the call was approved."""
+    said: list[str] = []
+
+    def delete(name: str) -> str:
+        """Delete something."""
+        said.append(interrupt("How?"))
+        return "gone"
+
+    agent, guard = make_asking_agent(as_tool(delete), tmp_path, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t1"}}
+
+    def invoke(state: Any) -> Any:
+        if asynchronous:
+            return asyncio.run(agent.ainvoke(state, config))
+        return agent.invoke(state, config)
+
+    invoke({"messages": [HumanMessage("go")]})
+    again = invoke(Command(resume="are you done?"))
+    assert again["__interrupt__"][0].value["tool_args"] == {"name": "x"}
+    queue = guard.approvals
+    (request,) = asyncio.run(queue.pending())
+    asyncio.run(queue.answer(request.approval_id, True, approver="ann"))
+    asked = invoke(Command(resume="go on"))
+    assert [item.value for item in asked["__interrupt__"]] == ["How?"]
+    ended = invoke(Command(resume="gently"))
+    assert said == ["gently"]
+    assert "__interrupt__" not in ended
+    assert guard.session("t1").executions == 1
+    asyncio.run(guard.close())
+
+
+async def test_a_graph_without_a_checkpointer_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def delete(name: str) -> str:
+        """Delete something."""
+        return "gone"
+
+    agent, guard = make_asking_agent(as_tool(delete), tmp_path)
+    run = asyncio.ensure_future(agent.ainvoke({"messages": [HumanMessage("go")]}))
+    while not (pending := await guard.approvals.pending()):  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    await guard.approvals.answer(pending[0].approval_id, True, approver="ann")
+    ended = await run
+    assert "gone" in [message.content for message in ended["messages"]]
+    assert "wait for the answer in this process: its graph has no checkpointer" in caplog.text
+    await guard.close()

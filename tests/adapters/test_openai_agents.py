@@ -7,6 +7,7 @@ import asyncio
 import json
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from agents import (
     ModelBehaviorError,
     RunConfig,
     Runner,
+    RunState,
     ToolExecutionConfig,
     UserError,
     WebSearchTool,
@@ -34,10 +36,21 @@ from faults import PlantedFaults
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as MCPTool
 from pages import ExampleAndPage
+from pause_openai_agents import CASES as PAUSE_CASES
+from pause_openai_agents import CallsOnce
+from pausing import PauseScene, check_pauses
 from pydantic import BaseModel
 
-from edictum import Edictum, EdictumConfigError, OperationLimits, Principal
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    OperationLimits,
+    Principal,
+    Verdict,
+    precondition,
+)
 from edictum.adapters import OpenAIAgentsAdapter
+from edictum.approval import Approvers
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -649,3 +662,89 @@ def test_the_group_of_a_trace_is_the_session_if_the_run_has_none() -> None:
 
 class TestExample(ExampleAndPage):
     name = "openai_agents"
+
+
+# --- The pause of an agent whose guard has a queue ------------------------------------------------
+
+
+def test_an_interrupted_run_goes_on_in_another_process(tmp_path: Path) -> None:
+    check_pauses(PauseScene("openai_agents", tmp_path), PAUSE_CASES)
+
+
+def ask_about(name: str, **options: Any) -> Any:
+    """Return a contract that asks about all calls of ``delete`` but those of one name."""
+
+    @precondition("delete", effect="approve", **options)
+    def ask_first(call: Any) -> Verdict:
+        return Verdict.pass_() if call.args["name"] == "free" else Verdict.fail("Delete it?")
+
+    return ask_first
+
+
+def delete(name: str) -> str:
+    """Delete something."""
+    return f"deleted {name}"
+
+
+async def run_deleting(guard: Edictum, said: Any, **options: Any) -> Any:
+    """Run an agent that calls ``delete`` with what is said to it."""
+    tools = [function_tool(delete, **options)]
+    agent: Any = Agent(name="worker", model=CallsOnce(), tools=tools)
+    agent = OpenAIAgentsAdapter(guard, session_id="s").govern(agent)
+    if not isinstance(said, str):
+        said = await said(agent)
+    return await Runner.run(agent, said)
+
+
+async def test_a_call_that_needs_no_answer_is_not_interrupted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/approvals.db"
+    async with Edictum(contracts=[ask_about("free")], approval_backend=url) as guard:
+        result = await run_deleting(guard, "free")
+        assert (result.final_output, result.interruptions) == ("deleted free", [])
+        assert guard.session("s").attempts == 1
+
+
+async def test_a_tool_s_own_approval_is_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/approvals.db"
+    async with Edictum(contracts=[ask_about("free")], approval_backend=url) as guard:
+        result = await run_deleting(guard, "free", needs_approval=True)
+        assert len(result.interruptions) == 1
+        assert await guard.approvals.pending() == []
+
+
+async def test_an_approval_in_the_state_only_wakes_where_approvers_are_named(
+    tmp_path: Path,
+) -> None:
+    """Once the SDK has begun a call it cannot pause, so the call waits for the store."""
+    url, named = f"sqlite:///{tmp_path}/approvals.db", Approvers(roles=("admin",))
+    async with Edictum(
+        contracts=[ask_about("free", approvers=named)], approval_backend=url
+    ) as guard:
+        first = await run_deleting(guard, "x")
+        state = first.to_state().to_json()
+
+        async def approve(agent: Any) -> Any:
+            read = await RunState.from_json(agent, state)
+            read.approve(read.get_interruptions()[0])
+            return read
+
+        run = asyncio.ensure_future(run_deleting(guard, approve))
+        (request,) = await guard.approvals.pending()
+        admin = Principal(user_id="ann", role="admin")
+        await guard.approvals.answer(request.approval_id, True, approver=admin)
+        assert (await run).final_output == "deleted x"
+        assert guard.local_sink.last().action == "call_executed"
+
+
+async def test_a_run_that_names_no_session_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/approvals.db"
+    async with Edictum(contracts=[ask_about("free")], approval_backend=url) as guard:
+        agent: Any = Agent(name="worker", model=CallsOnce(), tools=[function_tool(delete)])
+        run = asyncio.ensure_future(Runner.run(OpenAIAgentsAdapter(guard).govern(agent), "x"))
+        while not (pending := await guard.approvals.pending()):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        await guard.approvals.answer(pending[0].approval_id, True, approver="ann")
+        assert (await run).final_output == "deleted x"
+    assert "a run does not name its session" in caplog.text

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from faults import PlantedFaults
 from pages import ExampleAndPage
+from pause_pydantic_ai import CASES as PAUSE_CASES
+from pause_pydantic_ai import play
+from pausing import PauseScene, check_pauses
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
     DeferredToolResults,
     RunContext,
     Tool,
+    ToolApproved,
     ToolReturn,
 )
 from pydantic_ai.capabilities import AbstractCapability, Hooks
@@ -28,7 +33,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
-from edictum import Edictum, OperationLimits, Principal
+from edictum import Edictum, OperationLimits, Principal, Verdict, precondition
 from edictum.adapters import PydanticAIAdapter
 from edictum.testing.adapter import (
     SECRET,
@@ -326,3 +331,58 @@ def test_a_call_counts_once_however_often_the_capability_is_wired() -> None:
 
 class TestExample(ExampleAndPage):
     name = "pydantic_ai"
+
+
+# --- The pause of an agent whose guard has a queue ------------------------------------------------
+
+
+def test_a_deferred_call_goes_on_in_another_process(tmp_path: Path) -> None:
+    check_pauses(PauseScene("pydantic_ai", tmp_path), PAUSE_CASES)
+
+
+@precondition("delete", effect="approve")
+def ask_first(call: Any) -> Verdict:
+    return Verdict.fail("Delete it?")
+
+
+def delete(name: str) -> str:
+    """Delete something."""
+    return f"deleted {name}"
+
+
+async def test_changed_arguments_of_the_results_are_asked_about_again(tmp_path: Path) -> None:
+    """An approval is for the arguments that the person was asked about."""
+    async with Edictum(
+        contracts=[ask_first], approval_backend=f"sqlite:///{tmp_path}/approvals.db"
+    ) as guard:
+        agent: Any = Agent(
+            FunctionModel(play),
+            tools=[delete],
+            output_type=[str, DeferredToolRequests],
+            capabilities=[PydanticAIAdapter(guard).as_capability()],
+        )
+        first = await agent.run("x")
+        changed = ToolApproved(override_args={"name": "y"})
+        results = DeferredToolResults(approvals={"call-x": changed})
+        second = await agent.run(
+            message_history=first.all_messages(), deferred_tool_results=results
+        )
+        assert isinstance(second.output, DeferredToolRequests)
+        asked = [request.tool_args for request in await guard.approvals.pending()]
+        assert asked == [{"name": "x"}, {"name": "y"}]
+
+
+async def test_an_agent_that_cannot_defer_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Edictum(
+        contracts=[ask_first], approval_backend=f"sqlite:///{tmp_path}/approvals.db"
+    ) as guard:
+        capabilities = [PydanticAIAdapter(guard).as_capability()]
+        agent: Any = Agent(FunctionModel(play), tools=[delete], capabilities=capabilities)
+        run = asyncio.ensure_future(agent.run("x"))
+        while not (pending := await guard.approvals.pending()):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        await guard.approvals.answer(pending[0].approval_id, True, approver="ann")
+        assert (await run).output == "deleted x"
+    assert "DeferredToolRequests is not among the output types" in caplog.text

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, Unpack, cast
 
 from edictum._callers import CallerOptions, CallerResolver, FromContext, ResolvedCaller
 from edictum._logs import ADAPTER_WARNING, POLICY_TOOL_MISMATCH, log
+from edictum.adapters._asking_ahead import ASK_ONLY, ask_ahead
 from edictum.adapters._canary import CANARY, SelfTest, make_canary_guard
 from edictum.adapters._identity import (
     NO_IDENTITY,
@@ -58,6 +59,7 @@ from edictum.adapters._reply import (
 )
 from edictum.adapters._run_in import RUNS_HERE, check_execution, explain_run_in, find_run_in
 from edictum.adapters._versions import check_version
+from edictum.approval.parking import Park
 from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
@@ -113,6 +115,7 @@ class AdapterOptions(CallerOptions, total=False):
     principal_resolver: Callable[..., Any] | None
     max_result_chars: int | None
     artifact_store: Any
+    park: bool
 
 
 @record
@@ -176,6 +179,7 @@ class Adapter(SelfTest):
         actual_amounts: Actual | None = None,
         max_result_chars: int | None = MAX_RESULT_CHARS,
         artifact_store: Any = None,
+        park: bool = True,
     ) -> None:
         if not isinstance(guard, Edictum):
             raise EdictumConfigError(
@@ -197,8 +201,9 @@ class Adapter(SelfTest):
             },
         )
         own = session_id if isinstance(session_id, str) else ""
-        self._session_id = own or guard.new_session_id()
+        self._session_id, self._has_session = own or guard.new_session_id(), bool(own)
         self._principal_resolver, self._has_warned = principal_resolver, False
+        self._parks, self._said_waits = park, False
         self._limit = check_limit(type(self).__name__, max_result_chars)
         self._store = check_store(type(self).__name__, artifact_store, self.can_store)
         self._tickets = TicketTable()
@@ -240,6 +245,14 @@ class Adapter(SelfTest):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """Return the exceptions by which the framework defers a call or leaves it."""
         return ()
+
+    def make_park(self, context: Any) -> Park | str:
+        """Return how a run of the framework is ended while a person thinks, or why it cannot be.
+
+        The function gets the open ApprovalRequest. It raises one of ``control_flow``; or it returns
+        what the framework was told when it went on, as a HostAnswer, or WAIT.
+        """
+        return "this framework cannot pause a run"
 
     @cached_property
     def _signals(self) -> tuple[type[BaseException], ...]:
@@ -339,6 +352,24 @@ class Adapter(SelfTest):
         if not self._is_to_be_stored(call, reply):
             return reply
         return self._refer(reply, await store_result_async(*self._describe_storing(call, reply)))
+
+    def can_pause(self, name: str) -> bool:
+        """Return whether a person may be asked about a tool, and the run may end for it."""
+        return self._parks and self.guard._keeps_questions and self.guard._can_ask(name)
+
+    async def ask_ahead(
+        self, name: str, args: Mapping[str, Any], **details: Unpack[CallDetails]
+    ) -> bool:
+        """Ask a person about a call that the framework has not begun, if the guard would ask.
+
+        Return whether there is no answer yet, so that the framework must pause. For frameworks that
+        can pause only before they begin a call.
+        """
+        call = await self._adescribe(name, args, {**details, "park": ASK_ONLY})
+        if call.caller.session_id == self._session_id and not self._has_session:
+            self._say_waits(f"a run does not name its session. {self.session_hint}".rstrip(" ."))
+            return False
+        return await ask_ahead(call)
 
     # --- Frameworks with a hook before the tool and one after it ----------------------------------
 
@@ -462,9 +493,10 @@ class Adapter(SelfTest):
     ) -> GuardCall:
         """Add who is calling: what was configured, what the framework knows, or our own session."""
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
-        self._name_signals(details)
         is_plain = details.pop("is_plain", None)
         session_id, context = self._session_id, details.pop("context", None)
+        if self.guard._asks_people:
+            self._name_signals(details, context)
         identity = NO_IDENTITY
         try:
             identity = self._find_identity(caller, context)
@@ -500,10 +532,26 @@ class Adapter(SelfTest):
         elif (user_id := to_id(identity.user_id)) is not None:
             caller.options["principal"] = Principal(user_id=user_id)
 
-    def _name_signals(self, details: CallDetails) -> None:
-        """Say which exceptions of an approval backend are the framework's own."""
-        if self.guard._asks_people and self._signals:
+    def _name_signals(self, details: CallDetails, context: Any) -> None:
+        """Say which exceptions of an approval backend are the framework's own, and whether the run
+        can end while a person thinks.
+        """
+        if self._signals:
             details["control_flow"] = self._signals
+        if not self._parks or not self.guard._keeps_questions or "park" in details:
+            return
+        park = self.make_park(context)
+        if callable(park):
+            details["park"] = park
+        else:
+            self._say_waits(park)
+
+    def _say_waits(self, why: str) -> None:
+        """Say once that calls wait for the answers of people, in this process."""
+        if not self._said_waits:
+            self._said_waits = True
+            text = "%s: calls that ask a person wait for the answer in this process: %s."
+            log(ADAPTER_WARNING, text, type(self).__name__, why)
 
     def _choose_session(self, caller: ResolvedCaller, identity: Identity) -> str:
         turn = TURN.get()

@@ -10,9 +10,10 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from edictum._logs import ADAPTER_RUN_STOPPED, log
+from edictum.adapters._asking_ahead import is_asked_about
 from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._claude_calls import (
     UNKNOWN_CALL,
@@ -34,6 +35,10 @@ MAX_REASON = 500  # characters
 RUN_STOPPED = (
     "The run was stopped: a tool ran with other arguments than the guard had checked. They are in"
     " its audit. Wrap what changed them: adapter.wrap_can_use_tool(...), adapter.wrap_hooks(...)."
+)
+REPORT = (
+    "A person must approve this call, and a sub-agent cannot wait for that. Report to the main"
+    " agent what you wanted to do; it can make the call."
 )
 Hook = Callable[..., Awaitable[Any]]
 
@@ -67,6 +72,8 @@ class ClaudeGate(Adapter):
         if (refusal := self._stopped.find(asked) or find_refusal(said)) is not None:
             reply = await self._deny(final, refusal)
             return {**said, **_deny_hook(reply), **self._stopped.answer(asked)}
+        if asked.get("agent_id") and await self._would_ask(final):
+            return _deny_hook(await self._deny(final, REPORT))
         admitted = await self._admit(final)
         if isinstance(admitted, ToolReply):
             return _deny_hook(admitted)
@@ -74,6 +81,14 @@ class ClaudeGate(Adapter):
             return said
         admitted.is_handed_on = True
         return {**said, **make_hook_output("PreToolUse", **specific, updatedInput=admitted.args)}
+
+    async def _would_ask(self, asked: Mapping[str, Any]) -> bool:
+        """Return whether a person would be asked about a call, and may take their time."""
+        name, args = str(asked.get("tool_name")), asked.get("tool_input")
+        if not self.can_pause(name) or not isinstance(args, Mapping):
+            return False
+        details: dict[str, Any] = {"context": asked, "parameters": self._find_schema(name)}
+        return await is_asked_about(await self._adescribe(name, args, cast("Any", details)))
 
     async def _admit(self, asked: Mapping[str, Any]) -> ToolReply | ClaudeCall:
         """Return the denial of a call, or the call that is now open."""

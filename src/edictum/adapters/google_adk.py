@@ -16,8 +16,11 @@ from edictum.adapters._base import Adapter, AsyncBody
 from edictum.adapters._google_adk_canary import ask_adk_agents
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn
+from edictum.approval.parking import WAIT, HostAnswer, Park
+from edictum.approval.port import ApprovalRequest
 from edictum.core.parameters import ReadLater
 
+CONFIRM_FIRST = "This tool call requires confirmation, please approve or reject."
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
 
 
@@ -39,6 +42,25 @@ class GoogleADKAdapter(Adapter):
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return InputRequested, self.load("google.adk.workflow._errors").NodeInterruptedError
+
+    def make_park(self, context: Any) -> Park:
+        """Return what asks for a confirmation. A call that ADK makes again tells the answer to it;
+        if that does not count it waits, because ADK asks once.
+        """
+        confirmation, is_told = context.tool_confirmation, False
+
+        def park(request: ApprovalRequest) -> Any:
+            nonlocal is_told
+            if confirmation is None:
+                about = {"approval_id": request.approval_id}
+                context.request_confirmation(hint=request.message, payload=about)
+                raise InputRequested({"error": CONFIRM_FIRST})
+            if is_told or not request.is_parked:
+                return WAIT
+            is_told = True
+            return HostAnswer(request.approval_id, bool(confirmation.confirmed), "Google ADK")
+
+        return park
 
     def as_plugin(self, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a plugin for ``App``: every agent, sub-agent and workflow node of the runner."""

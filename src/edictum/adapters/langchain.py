@@ -9,7 +9,9 @@ from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._langchain_call import LangChainExchange, read_parameters
+from edictum.adapters._langchain_parking import NO_CHECKPOINTER, LangGraphPark, find_checkpointer
 from edictum.adapters._reply import OnWarn
+from edictum.approval.parking import Park
 from edictum.execution.portal import PORTAL
 
 
@@ -27,6 +29,11 @@ class LangChainAdapter(Adapter):
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
         return (self.load("langgraph.errors").GraphBubbleUp,)
+
+    def make_park(self, context: Any) -> Park | str:
+        if find_checkpointer(context) is None:
+            return NO_CHECKPOINTER
+        return LangGraphPark(self.load("langgraph.types").interrupt)
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a middleware for ``create_agent``. Put it first: no other may run around it."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from edictum._logs import ADAPTER_WARNING, log
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
+from edictum.adapters._openai_approvals import NestedApproval, PausesRuns, keep_marks, let_pause
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
 from edictum.adapters._reply import OnWarn
@@ -21,11 +22,7 @@ from edictum.errors import EdictumConfigError
 WRAPPING_GUARDRAIL = threading.RLock()
 
 
-class NestedApproval(Exception):
-    """An agent that runs as a tool waits for a person; the SDK calls it again with the answer."""
-
-
-class OpenAIAgentsAdapter(Adapter):
+class OpenAIAgentsAdapter(PausesRuns, Adapter):
     """Governs an agent: ``OpenAIAgentsAdapter(guard).govern(agent)``."""
 
     requires: ClassVar = {"openai-agents": ("0.24", "0.25")}
@@ -37,9 +34,6 @@ class OpenAIAgentsAdapter(Adapter):
         found = getattr(getattr(context, "run_config", None), "group_id", None)
         trace = None if found else self.load("agents.tracing").get_current_trace()
         return Identity(found or getattr(trace, "group_id", None))
-
-    def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (NestedApproval,)
 
     def govern(self, agent: Any, on_postcondition_warn: OnWarn = None) -> Any:
         """Govern this agent itself, its tools and handoffs, and the agents behind them."""
@@ -58,7 +52,8 @@ class OpenAIAgentsAdapter(Adapter):
             async def get_all_tools(self, run_context: Any) -> list[Any]:
                 adapter._wrap_tools(self, on_postcondition_warn)  # again, for what was added since
                 tools = [*await super().get_all_tools(run_context), *readers]
-                return [adapter._wrap_tool(tool, on_postcondition_warn) for tool in tools]
+                wrap = adapter._wrap_tool
+                return [let_pause(adapter, wrap(it, on_postcondition_warn)) for it in tools]
 
         agent.__class__ = GovernedAgent
         self._wrap_tools(agent, on_postcondition_warn)
@@ -168,8 +163,7 @@ class OpenAIAgentsAdapter(Adapter):
             setattr(ctx, handled_mark, reply.text is not None)
             return reply.get()
 
-        # the SDK's marks: how arguments are prepared, which function is behind the tool
-        vars(invoke).update(vars(inner))
+        vars(invoke).update(keep_marks(self, inner, tool))
         return invoke
 
     def _probe(self, target: Any, tool: Callable[[], str]) -> str:

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 from edictum.adapters._base import AROUND, Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
+from edictum.adapters._pydantic_ai_parking import has_output, make_deferring_park
 from edictum.adapters._reply import OnWarn, ToolReply
+from edictum.approval.parking import Park
 from edictum.execution.portal import PORTAL
 
 # What a ToolReturn may hold beside its value: more for the model, and what the application reads.
@@ -30,6 +32,13 @@ class PydanticAIAdapter(Adapter):
     def control_flow(self) -> tuple[type[BaseException], ...]:
         """Return what defers a call. By ModelRetry and ToolFailed a tool says that it failed."""
         return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
+
+    def make_park(self, context: Any) -> Park | str:
+        """Return what raises ApprovalRequired, if the agent's output types have a place for it."""
+        requests = self.load("pydantic_ai").DeferredToolRequests
+        if not has_output(getattr(context.agent, "output_type", None), requests):
+            return "DeferredToolRequests is not among the output types of its agent"
+        return make_deferring_park(self._exceptions.ApprovalRequired, context)
 
     @cached_property
     def _exceptions(self) -> Any:

@@ -5,6 +5,7 @@ from edictum.approval.grants import GrantTerms
 from edictum.approval.links import ApprovalLinks
 from edictum.approval.local import LocalApprovalBackend
 from edictum.approval.memory import InMemoryApprovalBackend
+from edictum.approval.parking import ApprovalPending, HostAnswer
 from edictum.approval.port import ApprovalBackend, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from edictum.approval.queue import (
     ApprovalGrant,
@@ -21,12 +22,14 @@ __all__ = [
     "ApprovalDecision",
     "ApprovalGrant",
     "ApprovalLinks",
+    "ApprovalPending",
     "ApprovalQueue",
     "ApprovalRequest",
     "ApprovalStatus",
     "Approvers",
     "GivenAnswer",
     "GrantTerms",
+    "HostAnswer",
     "InMemoryApprovalBackend",
     "LocalApprovalBackend",
     "Notifier",

@@ -21,7 +21,7 @@ RowKind = Literal["request", "grant", "precedent"]
 
 
 def make_call_key(session_id: str | None, call_digest: str) -> str:
-    """Return the key of the requests about a call."""
+    """Return the key of the requests about a call, under whatever policy."""
     return f"call:{digest(session_id, call_digest)}"
 
 
@@ -48,6 +48,8 @@ class RequestRow:
     ``answers`` are the yeses so far, ``changed_args`` those with which the call was approved.
     ``context`` helps a person to decide, ``precedent`` are the arguments that were approved last,
     and ``nonces`` are those of its answers.
+    ``digest`` is what the answer is bound to, ``call_digest`` what the call is, whatever the policy
+    says. ``parks``: how often the run that asked has ended, to ask again with the same call id.
     """
 
     kind: ClassVar[RowKind] = "request"
@@ -86,10 +88,16 @@ class RequestRow:
     context: Mapping[str, Any] | None = None
     precedent: Mapping[str, Any] | None = None
     nonces: Sequence[str] = ()
+    call_digest: str = ""
+    parks: int = 0
+
+    @property
+    def is_parked(self) -> bool:
+        return self.parks > 0
 
     @property
     def key(self) -> str:
-        return make_call_key(self.session_id, self.digest)
+        return make_call_key(self.session_id, self.call_digest or self.digest)
 
     @property
     def precedent_key(self) -> str:

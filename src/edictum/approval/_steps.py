@@ -18,6 +18,7 @@ from edictum.approval._rows import (
     RequestRow,
     RowKind,
     StoredRow,
+    make_call_key,
     make_grant_key,
 )
 from edictum.approval.approvers import Person, has_enough, refuse_person, replace_answer
@@ -68,6 +69,20 @@ class Asking:
     def keys(self) -> Sequence[str]:
         bindings = self.row.bindings or EMPTY
         return (self.row.key, *map(make_grant_key, bindings.values()))
+
+
+@record
+class Finding:
+    """Find the last request about a call that has an answer, or can get one; else None."""
+
+    session_id: str
+    call_id: str
+    call_digest: str
+    ids: Sequence[str] = ()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return (make_call_key(self.session_id, self.call_digest),)
 
 
 @record
@@ -149,6 +164,13 @@ class Withdrawing(OfOneRequest):
 
 
 @record
+class Parking(OfOneRequest):
+    """Note that the asker does not wait: it asks again, with the same call id."""
+
+    approval_id: str
+
+
+@record
 class Using:
     """Write that the tool is started with a claimed yes, and that of its grant if it has one."""
 
@@ -180,6 +202,7 @@ class Rejection:
 
 QueueStep: TypeAlias = (
     Asking
+    | Finding
     | Looking
     | Taking
     | Answering
@@ -187,6 +210,7 @@ QueueStep: TypeAlias = (
     | Revoking
     | RevokingGrant
     | Withdrawing
+    | Parking
     | Using
     | Ending
 )
@@ -232,6 +256,8 @@ def take_step(step: QueueStep, rows: Sequence[StoredRow], now: float) -> Taken:
         return _ask(replace(step, row=row), requests, grants, now)
     if isinstance(step, Remembering):
         return _remember(step.row, now)
+    if isinstance(step, Finding):
+        return (), _find(step, requests)
     if isinstance(step, RevokingGrant):
         return _revoke_grant(step, grants, now)
     if not requests:
@@ -281,6 +307,11 @@ def _approve_by(grant: GrantRow, row: RequestRow, now: float) -> RequestRow:
     )
 
 
+def _find(step: Finding, rows: Sequence[RequestRow]) -> RequestRow | None:
+    known = [row for row in rows if row.call_id == step.call_id and row.status not in UNANSWERED]
+    return known[-1] if known else None
+
+
 def _ask_anew(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
     asked = step.row
     unended = [row.row_id for row in rows if row.status is ApprovalStatus.USED]
@@ -297,7 +328,7 @@ def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
         return (), found
     asked = step.row
     found = replace(found, holder=asked.holder, leased_until=now + step.lease_s)
-    if found.status is ApprovalStatus.PENDING:
+    if found.status is ApprovalStatus.PENDING and not found.is_parked:
         found = replace(found, expires_at=now + asked.timeout)
     elif found.status is ApprovalStatus.CLAIMED:
         found = replace(found, status=ApprovalStatus.APPROVED, claim=None)
@@ -308,12 +339,12 @@ def _is_same_question(row: RequestRow, asked: RequestRow, now: float) -> bool:
     """Return whether a call that is asked about is the one that a row is about: the call of the
     same id, or an equal one whose asker is gone and has not taken the answer.
     """
-    if not asked.digest:  # it is not known what the answer would be bound to
+    if not asked.digest or row.digest != asked.digest:  # an answer would not be bound to it
         return False
     if asked.call_id is not None and row.call_id == asked.call_id:
         return row.status not in UNANSWERED
     is_open = row.status in OPEN or (row.status is ApprovalStatus.DENIED and not row.told)
-    return is_open and row.leased_until <= now
+    return is_open and row.leased_until <= now and not row.is_parked
 
 
 def _save(row: RequestRow) -> Taken:
@@ -333,7 +364,8 @@ def _take(step: Taking, row: RequestRow, now: float) -> Taken:
         return _save(replace(row, leased_until=now + step.lease_s))
     if row.status is ApprovalStatus.DENIED and not row.told:
         return _save(replace(row, told=True))
-    if row.status is ApprovalStatus.PENDING and step.gives_up:
+    is_over = step.gives_up or (row.is_parked and row.expires_at <= now)
+    if row.status is ApprovalStatus.PENDING and is_over:
         return _save(replace(row, status=ApprovalStatus.TIMEOUT, changed_at=now))
     return (), row
 
@@ -412,6 +444,12 @@ def _withdraw(step: Withdrawing, row: RequestRow, now: float) -> Taken:
     return _save(replace(row, status=ApprovalStatus.WITHDRAWN, changed_at=now))
 
 
+def _park(step: Parking, row: RequestRow, now: float) -> Taken:
+    if row.status is not ApprovalStatus.PENDING:
+        return (), row
+    return _save(replace(row, parks=row.parks + 1, leased_until=now))
+
+
 def _revoke_grant(step: RevokingGrant, grants: Sequence[GrantRow], now: float) -> Taken:
     if not grants:
         return (), None
@@ -448,5 +486,6 @@ _RULES: dict[type[Any], Callable[[Any, RequestRow, float], Taken]] = {
     Answering: _answer,
     Revoking: _revoke,
     Withdrawing: _withdraw,
+    Parking: _park,
     Ending: _end,
 }

@@ -40,7 +40,7 @@ def _now() -> datetime:
 class ApprovalRequest:
     """What a person is asked. ``digest`` binds the answer to this tool, these arguments, this
     principal, this policy and the contracts that ask. ``grant_id`` names the grant that answers it
-    in place of a person.
+    in place of a person. ``parks``: how often the run that asked has ended, to ask again.
     """
 
     approval_id: str
@@ -55,6 +55,11 @@ class ApprovalRequest:
     session_id: str | None = None
     digest: str = ""
     grant_id: str | None = None
+    parks: int = 0
+
+    @property
+    def is_parked(self) -> bool:
+        return self.parks > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from edictum.approval._steps import (
     Answering,
     Asking,
     Ending,
+    Finding,
     Listing,
     Looking,
+    Parking,
     Polling,
     QueueStep,
     Rejection,
@@ -77,7 +79,8 @@ class GivenAnswer:
 class QueuedApproval:
     """A request as it stands in a queue. Arguments, message and principal have no secrets.
 
-    ``approvers`` say who may answer, for each asker that says so. ``answers`` are the yeses so far:
+    ``askers`` are the contracts and limits that ask, ``approvers`` say who may answer, for each
+    asker that says so. ``answers`` are the yeses so far:
     it is approved once enough persons have said the same. ``changed_args`` are the arguments with
     which it was approved in place of its own, ``grant_id`` the grant that answered it.
     ``precedent`` are the arguments with which a person has approved the last call of this tool for
@@ -107,6 +110,7 @@ class QueuedApproval:
     grant_id: str | None = None
     precedent: Mapping[str, Any] | None = None
     context: Mapping[str, Any] = EMPTY
+    askers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,7 @@ class ApprovalQueue:
             timeout_effect=options.get("timeout_effect", "deny"),
             principal=options.get("principal"),
             contract=metadata.get("contract"),
+            call_digest=metadata.get("call_digest", ""),
             holder=str(uuid4()),
             askers=metadata.get("askers", ()),
             approvers=metadata.get("approvers", ()),
@@ -231,6 +236,7 @@ class ApprovalQueue:
             made.session_id,
             asked.digest,
             asked.grant_id,
+            asked.parks,
         )
 
     def _notify(self, asked: RequestRow) -> None:
@@ -290,6 +296,24 @@ class ApprovalQueue:
         return replace(
             _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
         )
+
+    async def take(self, approval_id: str) -> ApprovalDecision | None:
+        """Return the answer, and claim a yes for this call; None while there is none."""
+        claim = str(uuid4())
+        row = await self._send(Taking(approval_id, claim, self._lease_s))
+        return None if _is_awaited(row, claim) else self._decide(approval_id, row, claim)
+
+    async def park(self, approval_id: str) -> None:
+        """Note that the asker does not wait any more, but asks again when it goes on."""
+        self._holders.pop(approval_id, None)
+        await self._send(Parking(approval_id))
+
+    async def find(self, session_id: str, call_id: str, call_digest: str) -> QueuedApproval | None:
+        """Return the last request about a call, under whatever policy it was asked; None when there
+        is none, or it ended without an answer.
+        """
+        row = await self._send(Finding(session_id, call_id, call_digest))
+        return None if row is None else _to_public(row)
 
     async def use(self, approval_id: str) -> bool:
         """Write that the tool is started. False: the yes was revoked, or is another call's."""
@@ -556,6 +580,7 @@ def _to_public(row: RequestRow) -> QueuedApproval:
         row.grant_id,
         row.precedent,
         row.context or EMPTY,
+        tuple(row.askers),
     )
 
 

@@ -31,6 +31,8 @@ class LifecycleConfig:
     control_flow: tuple[type[BaseException], ...] = ()
     # tells a person what a call would change: a function of the call, which makes another one
     preview: Callable[..., Any] | None = None
+    # called in place of waiting for a person, if the approval backend keeps questions
+    park: Callable[[Any], Any] | None = None
     lease_s: float | None = None
     late_answer_s: float = LATE_ANSWER_S
     # returns the digest of the policy that new calls are judged by

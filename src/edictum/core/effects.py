@@ -68,12 +68,29 @@ class Ask:
 
 @record
 class AwaitDecision:
-    """Wait for the person. Answered with an ApprovalDecision."""
+    """Wait for the person. Answered with an ApprovalDecision.
+
+    With ``park`` a backend that keeps questions is only looked at: while there is no answer, the
+    host is called, which raises one of ``control_flow`` to end its run.
+    """
 
     wait = PERSON
     request: Any
     timeout: float
     control_flow: tuple[type[BaseException], ...] = ()
+    park: Callable[[Any], Any] | None = None
+
+
+@record
+class FindQuestion:
+    """Find what a person was asked about this call before. Answered with the request, or None.
+
+    ``call_digest`` names tool, arguments and principal, whatever the policy says.
+    """
+
+    wait = PORT
+    call: ToolCall
+    call_digest: str
 
 
 @record
@@ -270,6 +287,7 @@ Effect: TypeAlias = (
     | Renew
     | Ask
     | AwaitDecision
+    | FindQuestion
     | Withdraw
     | UseApproval
     | EndApproval

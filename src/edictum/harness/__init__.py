@@ -20,6 +20,7 @@ from edictum.harness.model_events import (
     ToolCallStarted,
 )
 from edictum.harness.models import anthropic_model, openai_model, openai_responses_model
+from edictum.harness.parked_turn import ParkedTurn
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.scheduler import ToolScheduler, ToolWave
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
@@ -47,6 +48,7 @@ __all__ = [
     "ModelEvent",
     "ModelReply",
     "ReasoningDelta",
+    "ParkedTurn",
     "RefusalDelta",
     "ReplayControl",
     "ResourceKey",

@@ -24,7 +24,14 @@ from edictum.core._records import replace
 from edictum.core.values import canonical, dumps, identity
 from edictum.execution.forks import protect
 from edictum.harness.tool_spec import ANY_RESOURCE, ToolSpec
-from edictum.outcomes import ToolArtifactReference, ToolDenied, ToolExecutionResult, ToolOutcome
+from edictum.outcomes import (
+    ToolArtifactReference,
+    ToolDenied,
+    ToolExecutionResult,
+    ToolOutcome,
+    outcome_from_dict,
+    outcome_to_dict,
+)
 
 MAX_HISTORY = 10_000
 DUPLICATE_TEXT = "The same call has already succeeded in this turn; its result still holds."
@@ -150,6 +157,31 @@ class ReplayControl:
     def history_size(self) -> int:
         """Return how many different calls have been seen."""
         return len(self._slots)
+
+    # --- A turn that goes on elsewhere ------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the calls that have succeeded, with their outcomes, as plain data."""
+        with self._lock:
+            done = [slot for slot in self._slots.values() if slot.status == "done"]
+            return {
+                "writes": self._writes,
+                "versions": dict(self._versions),
+                "done": [_describe_slot(slot) for slot in done],
+            }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ReplayControl:
+        """Return what ``to_dict`` described. The approvals of those calls are not in it."""
+        replay = cls()
+        replay._writes, replay._versions = data["writes"], dict(data["versions"])
+        for each in data["done"]:
+            slot = replay._slots[tuple(each["key"])] = New(tuple(each["key"]), "done")
+            slot.outcome = each["outcome"] and outcome_from_dict(each["outcome"])
+            left_s = None if each["until"] is None else each["until"] - time.time()
+            slot.expires = None if left_s is None else time.monotonic() + left_s
+            slot.versions, slot.approvals = each["versions"], None
+        return replay
 
     # --- The atomic verbs -------------------------------------------------------------------------
 
@@ -277,6 +309,16 @@ class ReplayControl:
         except RuntimeError:  # a call begins in another thread, and will forget one
             return
         self._slots.pop(oldest, None)
+
+
+def _describe_slot(slot: New) -> dict[str, Any]:
+    until = None if slot.expires is None else time.time() + slot.expires - time.monotonic()
+    return {
+        "key": slot.key,
+        "outcome": slot.outcome and outcome_to_dict(slot.outcome),
+        "until": until,
+        "versions": getattr(slot, "versions", None),
+    }
 
 
 def _list_resources(spec: ToolSpec, arguments: Any) -> list[str]:

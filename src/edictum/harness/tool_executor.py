@@ -112,9 +112,15 @@ class BoundedToolExecutor:
         """Run one call as ``execute`` does, for asynchronous callers."""
         return await self.aexecute_in(call, self.turn(state, **options))
 
-    async def aexecute_in(self, call: ToolCallRequest, turn: Turn) -> ToolOutcome:
-        """Run one call in a turn that ``turn`` has returned."""
+    async def aexecute_in(
+        self, call: ToolCallRequest, turn: Turn, *, park: bool = False
+    ) -> ToolOutcome:
+        """Run one call in a turn that ``turn`` has returned. With ``park`` a call that must wait
+        for a person raises ApprovalPending.
+        """
         about = self._describe(call, turn, await self._resolve_caller(call, turn))
+        if park:
+            about["park"] = True
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, **about)
 
     async def _resolve_caller(self, call: ToolCallRequest, turn: Turn) -> ResolvedCaller:

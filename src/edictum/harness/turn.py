@@ -14,10 +14,16 @@ from edictum.errors import EdictumConfigError
 from edictum.execution.portal import INTERRUPT_S, PORTAL
 from edictum.execution.waiting import await_or_finish_later, capture
 from edictum.guard import Edictum
-from edictum.harness._argument_checks import check_arguments, check_messages, check_tools
+from edictum.harness._argument_checks import (
+    check_arguments,
+    check_messages,
+    check_parking,
+    check_tools,
+)
 from edictum.harness.artifact_reader import READER, make_reader
 from edictum.harness.messages import ChatMessage, find_prompt
 from edictum.harness.model_calls import OnModelCall, check_prices
+from edictum.harness.parked_turn import ParkedTurn, restore_state
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor
 from edictum.harness.tool_registry import ToolRegistry
@@ -38,7 +44,7 @@ DEFAULT_BUDGET: Final[dict[str, Any]] = {
 
 async def run_turn(
     model: Callable[..., Any],
-    messages: Sequence[ChatMessage],
+    messages: Sequence[ChatMessage] | ParkedTurn,
     tools: Any = (),
     guard: Edictum | None = None,
     budget: TurnBudget | None = None,
@@ -52,6 +58,7 @@ async def run_turn(
     on_outcome: OnOutcome | None = None,
     on_model_call: OnModelCall | None = None,
     on_event: OnEvent | None = None,
+    park: bool = False,
     **executor_options: Any,
 ) -> TurnResult:
     """Run one turn.
@@ -62,6 +69,10 @@ async def run_turn(
     happens. A turn that is cancelled leaves the conversation in ``state.messages``.
     ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``, ``metadata``,
     ``amounts`` and ``parent_session_id`` may. Further options are those of ``BoundedToolExecutor``.
+
+    With ``park`` a turn does not wait for a person: it ends, ``stopped_by`` "approval", and
+    ``result.parked`` is what it goes on with. Pass that as ``messages``, in any process, when the
+    guard's approval queue has the answer.
     """
     check_arguments(
         model=model,
@@ -74,8 +85,10 @@ async def run_turn(
         on_model_call=on_model_call,
         on_event=on_event,
     )
-    conversation, registry = check_messages(messages), check_tools(tools)
-    state, chosen = _open_state(state, budget, session_id, artifact_store)
+    registry, resumed = check_tools(tools), messages if isinstance(messages, ParkedTurn) else None
+    conversation = check_messages(messages if resumed is None else resumed.messages)
+    check_parking(park, guard)
+    state, chosen = _open_state(state, budget, session_id, artifact_store, resumed)
     check_prices(state.budget.price)
     loop = TurnLoop(
         model=model,
@@ -95,6 +108,9 @@ async def run_turn(
         on_outcome=on_outcome,
         on_model_call=on_model_call,
         feed=None if on_event is None else EventFeed(on_event),
+        session_id="" if chosen else state.session_id or getattr(guard, "session_id", ""),
+        park=park,
+        resumed=resumed,
     )
     state.begin_turn()
     state.prompt = find_prompt(conversation) or state.prompt
@@ -105,7 +121,10 @@ async def run_turn(
 
 
 def run_turn_sync(
-    model: Callable[..., Any], messages: Sequence[ChatMessage], *args: Any, **options: Any
+    model: Callable[..., Any],
+    messages: Sequence[ChatMessage] | ParkedTurn,
+    *args: Any,
+    **options: Any,
 ) -> TurnResult:
     """Run one turn from synchronous code in any thread, even inside a running event loop.
 
@@ -127,7 +146,10 @@ def run_turn_sync(
 
 
 async def stream_turn(
-    model: Callable[..., Any], messages: Sequence[ChatMessage], *args: Any, **options: Any
+    model: Callable[..., Any],
+    messages: Sequence[ChatMessage] | ParkedTurn,
+    *args: Any,
+    **options: Any,
 ) -> AsyncGenerator[TurnEvent, None]:
     """Run one turn, with the arguments of ``run_turn``, and yield its events as they happen.
 
@@ -159,15 +181,23 @@ async def _end_turn(turn: asyncio.Task[TurnResult]) -> None:
 
 
 def _open_state(
-    state: TurnState | None, budget: TurnBudget | None, session_id: Any, store: Any
+    state: TurnState | None,
+    budget: TurnBudget | None,
+    session_id: Any,
+    store: Any,
+    resumed: ParkedTurn | None,
 ) -> tuple[TurnState, FromContext | None]:
     """Return the state of a turn, and the function that chooses the session of each call."""
+    if resumed is not None and resumed.session_id:
+        session_id = _choose_session(resumed, session_id)
     if state is not None and session_id and state.session_id not in ("", session_id):
         problem = f"session_id is given beside a state of the session {state.session_id!r}."
         raise EdictumConfigError(problem, hint="Leave one of them out.")
     state = state if state is not None else TurnState()
     if budget is not None or state.has_default_budget:
         state.budget = budget if budget is not None else TurnBudget.create(**DEFAULT_BUDGET)
+    if resumed is not None:
+        restore_state(state, resumed, budget)
     if callable(session_id):
         if store is not None:  # a model reads the artifacts of one session
             problem = "session_id is a function, and there is an artifact_store."
@@ -177,6 +207,14 @@ def _open_state(
         check_session_id(session_id)
         state.session_id = session_id
     return state, None
+
+
+def _choose_session(resumed: ParkedTurn, session_id: Any) -> str:
+    """Return the session of a turn that goes on: in another one its questions are not found."""
+    if session_id not in ("", None, resumed.session_id):
+        problem = f"session_id is given beside a turn of the session {resumed.session_id!r}."
+        raise EdictumConfigError(problem, hint="Leave it out.")
+    return resumed.session_id
 
 
 def _add_reader(

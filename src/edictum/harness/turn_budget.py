@@ -25,6 +25,11 @@ DEFAULT_CAP_S = 45.0
 RESERVE_SHARE = 0.1
 MAX_RESERVE_S = 5.0
 
+BOUNDS = (
+    *("timeout_s", "max_steps", "max_tool_calls", "max_reflections", "max_context_tokens"),
+    *("max_tokens", "max_cost", "reserve_s"),
+)
+
 Timer = Callable[[], float]
 # of a ModelCall its cost, or the price of a million tokens by the names that Usage has for them
 Price: TypeAlias = Callable[[Any], float] | Mapping[str, float]
@@ -103,6 +108,39 @@ class TurnBudget:
             max_cost=max_cost,
             price=price,
         )
+
+    # --- A turn that goes on elsewhere ------------------------------------------------------------
+
+    def to_dict(self, *, calls_given_back: int = 0) -> dict[str, Any]:
+        """Return the bounds and what is used, as plain data; a price that is a function is not."""
+        left = self.snapshot()
+        return {
+            **{name: getattr(self, name) for name in BOUNDS},
+            "price": dict(self.price) if isinstance(self.price, Mapping) else None,
+            "steps_used": left["steps_used"],
+            "tool_calls_used": max(0, left["tool_calls_used"] - calls_given_back),
+            "reflections_used": left["reflections_used"],
+            "tokens_used": self.tokens_used,
+            "cost_used": self.cost_used,
+            "context_tokens": self.context_tokens,
+            "used_s": self.timeout_s - self.remaining_s(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], given: TurnBudget | None = None) -> TurnBudget:
+        """Return the budget that ``to_dict`` described, or the given one, with what was used."""
+        bounds = {name: data[name] for name in (*BOUNDS, "price")}
+        budget = cls.create(**bounds) if given is None else given
+        for _ in range(data["steps_used"]):
+            budget.claim_step()
+        for _ in range(data["tool_calls_used"]):
+            budget.claim_tool_call()
+        for _ in range(data["reflections_used"]):
+            budget.claim_reflection()
+        budget.add_usage(data["tokens_used"], data["cost_used"], data["context_tokens"])
+        budget.deadline -= data["used_s"]
+        budget._tools_until = budget.deadline - budget.reserve_s
+        return budget
 
     # --- Time -------------------------------------------------------------------------------------
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum._logs import CALLBACK_FAILED, TURN_BUDGET, log
+from edictum.approval.parking import ApprovalPending
 from edictum.core.decision import Failed
 from edictum.core.redaction import shorten
 from edictum.core.turn import Refusal
 from edictum.core.values import canonical, show
 from edictum.execution.waiting import await_until, call_in_thread, capture_until
+from edictum.harness.call_round import NONE_ENDED, CallRound
 from edictum.harness.messages import (
     ChatMessage,
     ModelReply,
@@ -32,7 +34,6 @@ from edictum.harness.messages import (
     drop_calls,
     make_assistant_message,
     make_system_message,
-    make_tool_message,
     to_reply,
 )
 from edictum.harness.model_calls import (
@@ -44,6 +45,7 @@ from edictum.harness.model_calls import (
     separate_usage,
 )
 from edictum.harness.models import can_stream
+from edictum.harness.parked_turn import EndedCall, ParkedTurn, keep_tokens
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
@@ -57,7 +59,7 @@ from edictum.harness.turn_events import (
 )
 from edictum.harness.turn_result import StoppedBy, TurnResult
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_blocks_tool
+from edictum.outcomes import ToolOutcome, outcome_blocks_tool
 
 WARN_AT = (0.95, 0.8, 0.5)
 LOOP_ROUNDS = 3
@@ -122,6 +124,10 @@ class TurnLoop:
     on_outcome: OnOutcome | None
     on_model_call: OnModelCall | None
     feed: EventFeed | None
+    session_id: str = ""  # of its calls; empty if a function chooses it
+    park: bool = False
+    resumed: ParkedTurn | None = None
+    parked: ParkedTurn | None = None  # once calls wait for a person
     outcomes: list[ToolOutcome] = field(default_factory=list)
     model_calls: list[ModelCall] = field(default_factory=list)
     notes: list[ChatMessage] = field(default_factory=list)  # in messages too, during the turn
@@ -130,6 +136,10 @@ class TurnLoop:
     partial_text: str = ""  # what a reply had said when it broke off
     warned_at: float = 0.0
     rounds: _LoopDetector = field(default_factory=_LoopDetector)
+
+    def __post_init__(self) -> None:
+        if self.resumed is not None:
+            self.outcomes, self.text = list(self.resumed.outcomes), self.resumed.text
 
     async def run(self) -> TurnResult:
         """Run the turn. The state gets the conversation, even when the turn is cancelled."""
@@ -148,7 +158,9 @@ class TurnLoop:
     async def _run(self) -> TurnResult:
         stopped: StoppedBy = "steps"
         try:
-            while self.budget.claim_step():
+            if self.resumed is not None:
+                await self._run_calls(self.resumed.calls, ended=self.resumed.ended)
+            while self.parked is None and self.budget.claim_step():
                 if (exhausted := self._find_exhausted_budget()) is not None:
                     stopped = exhausted
                     break
@@ -159,6 +171,8 @@ class TurnLoop:
                     await self._run_calls(reply.tool_calls, refusal)
                 if (ended_by := CALL_ENDS.get(reply.stop_reason)) is not None:
                     return self._make_result(ended_by)
+            if self.parked is not None:
+                return self._make_result("approval")
             return await self._ask_final_answer(stopped)
         except _OutOfTime:
             return await self._ask_final_answer("deadline")
@@ -313,6 +327,7 @@ class TurnLoop:
             model_calls=tuple(self.model_calls),
             parsed=None if reply is None else reply.parsed,
             parse_error="" if reply is None else reply.parse_error,
+            parked=self.parked,
         )
 
     def _keep_partial_text(self) -> None:
@@ -330,35 +345,61 @@ class TurnLoop:
     # --- The calls --------------------------------------------------------------------------------
 
     async def _run_calls(
-        self, calls: Sequence[ToolCallRequest], refusal: Refusal | None = None
+        self,
+        calls: Sequence[ToolCallRequest],
+        refusal: Refusal | None = None,
+        ended: Mapping[int, EndedCall] = NONE_ENDED,
     ) -> None:
         """Run the calls in waves, and add their tool messages in the order of the calls.
 
         The first ``MAX_ANSWERED`` have an outcome each; those behind them only while there is room
-        in the budget, as answering 100,000 calls would take longer than the turn may.
+        in the budget, as answering 100,000 calls would take longer than the turn may. After a call
+        that waits for a person no further wave begins. ``ended`` are those that had ended when the
+        turn was parked, by their place.
         """
-        outcomes: dict[int, ToolOutcome | None] = {}
+        round_ = CallRound(calls, ended)
         asked, asking, answered = len(calls), self.messages[-1], 0
         try:
             for start in range(0, asked, MAX_ANSWERED):
                 if start and self._find_exhausted_budget() is not None:
                     break
                 some = calls[start : start + MAX_ANSWERED]
-                if start:
+                if start >= len(asking.get("tool_calls", ())):
                     add_calls(asking, some)
                 answered = start + len(some)
-                for wave in self._list_waves(some):
-                    await asyncio.gather(*(self._execute(it, refusal, outcomes) for it in wave))
+                for wave in self._list_waves(round_.list_open(some)):
+                    if round_.waiting:
+                        break
+                    await asyncio.gather(*(self._execute(it, refusal, round_) for it in wave))
+                if round_.waiting:
+                    self.parked = self._describe_parked(round_, answered)
+                    break
         finally:  # a cancelled turn hands back what has happened
-            for call in calls[:answered]:
-                outcome = outcomes.get(id(call)) or _close_call(call, id(call) in outcomes)
-                self.messages.append(make_tool_message(call.id, outcome))
-                self.outcomes.append(outcome)
+            for call in round_.list_ended(answered):
+                self.messages.append(call.message)
+                self.outcomes.append(call.outcome)
         if answered < asked:
             left_out = f"{asked - answered} of {asked} calls in one reply were left out"
             log(TURN_BUDGET, "%s: the budget of the turn has no room for them.", left_out)
             self._tell_model(f"{left_out}: the budget of this turn has no room for them.")
         self._add_notes(calls[:answered], self.outcomes[-answered:])
+
+    def _describe_parked(self, round_: CallRound, count: int) -> ParkedTurn:
+        """Return the turn as data. The conversation ends with the reply that makes the calls."""
+        state, waiting = self.state, len(round_.waiting)
+        return ParkedTurn(
+            approval_ids=tuple(request.approval_id for request in round_.waiting.values()),
+            session_id=self.session_id,
+            messages=self._list_messages(),
+            calls=tuple(round_.calls[:count]),
+            ended=round_.find_ended(count),
+            outcomes=tuple(self.outcomes),
+            text=self.text,
+            blocked=tuple(sorted(state.blocked_tool_names)),
+            tokens=keep_tokens(state),
+            budget=self.budget.to_dict(calls_given_back=waiting),
+            replay=state.replay.to_dict(),
+        )
 
     def _list_waves(self, calls: Sequence[ToolCallRequest]) -> Iterator[list[ToolCallRequest]]:
         """Yield the scheduler's waves, with each call once even if the scheduler says otherwise."""
@@ -372,20 +413,24 @@ class TurnLoop:
         self,
         call: ToolCallRequest,
         refusal: Refusal | None,
-        outcomes: dict[int, ToolOutcome | None],
+        round_: CallRound,
     ) -> None:
-        """Run one call. Its outcome is None from its start to its end."""
+        """Run one call."""
         turn = self.executor.turn(self.state, budget=self.budget, web_mode=self.web_mode)
         if refusal is not None:
             turn.deny_calls("reply", refusal)
-        outcomes[id(call)] = None
+        round_.begin(call)
         if self.feed is not None:
             self.feed.emit(ToolCallMade(call))
         try:
-            outcome = outcomes[id(call)] = await self.executor.aexecute_in(call, turn)
+            outcome = await self.executor.aexecute_in(call, turn, park=self.park)
+        except ApprovalPending as pending:
+            round_.wait(call, pending.request)
+            return
         except BaseException:  # a cancelled call has an outcome too
-            outcomes[id(call)] = turn.last_outcome
+            round_.end(call, turn.last_outcome)
             raise
+        round_.end(call, outcome)
         if self.feed is not None:
             self.feed.emit(ToolCallEnded(call, outcome))
         if self.on_outcome is not None:
@@ -464,15 +509,6 @@ def _name_subject(subject: ToolCallRequest | ModelCall) -> str:
     if isinstance(subject, ModelCall):
         return f"call {subject.step} of the model"
     return f"the call {subject.id} of {subject.name}"
-
-
-def _close_call(call: ToolCallRequest, has_begun: bool) -> ToolOutcome:
-    """Return the outcome of a call without one, because its turn was cancelled."""
-    if has_begun:
-        error = "The turn was cancelled while this call was made."
-        return ToolFailure(call.id, call.name, error, retryable=False, effect_unknown=True)
-    why = "The turn was cancelled before this call was made."
-    return ToolDenied(call.id, call.name, "cancelled", why)
 
 
 def _explain_block(outcome: ToolOutcome) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from edictum.harness.messages import ChatMessage, StopReason
 from edictum.harness.model_calls import ModelCall
+from edictum.harness.parked_turn import ParkedTurn
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome
 
@@ -22,6 +23,7 @@ StoppedBy: TypeAlias = Literal[
     "cost",
     "context",
     "model_error",
+    "approval",
 ]
 
 
@@ -29,6 +31,7 @@ StoppedBy: TypeAlias = Literal[
 class TurnResult:
     """How a turn ended. ``messages`` is the whole conversation, the new messages included: the next
     turn goes on with them. What the turn itself told the model is in ``notes``, not there.
+    ``parked`` is there if ``stopped_by`` is "approval": ``run_turn`` goes on with it.
     """
 
     text: str
@@ -44,3 +47,4 @@ class TurnResult:
     model_calls: tuple[ModelCall, ...] = ()
     parsed: Any = None
     parse_error: str = ""
+    parked: ParkedTurn | None = None

@@ -18,6 +18,7 @@ from typing import Any
 
 from edictum._audit_event import AuditEvent
 from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
+from edictum.approval.parking import can_park, take_or_park
 from edictum.approval.port import make_unverified_error, takes_raw_args, verifies_approvers
 from edictum.audit._ports import PORTS, SinkPort
 from edictum.audit.sinks import WRITTEN, Written
@@ -33,6 +34,7 @@ from edictum.core.effects import (
     Delay,
     Effect,
     EndApproval,
+    FindQuestion,
     NoApprovalBackend,
     Notify,
     Pause,
@@ -133,6 +135,7 @@ class EffectHandlers:
             StoreArtifact: _store_artifact,
             Ask: self._ask,
             AwaitDecision: self._await_decision,
+            FindQuestion: self._find_question,
             Withdraw: self._withdraw,
             UseApproval: self._use_approval,
             EndApproval: self._end_approval,
@@ -233,8 +236,18 @@ class EffectHandlers:
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
+        if effect.park is not None and can_park(self._approval):
+            asked = {"backend": self._approval, "request": effect.request}
+            asked |= {"park": effect.park, "timeout": effect.timeout}
+            return _pass_signals(take_or_park, effect.control_flow, asked)
         asked = {"approval_id": effect.request.approval_id, "timeout": effect.timeout}
         return _pass_signals(self._approval.wait_for_decision, effect.control_flow, asked)
+
+    def _find_question(self, effect: FindQuestion) -> Any:
+        call, backend = effect.call, self._approval
+        if not can_park(backend):
+            return None
+        return backend.find(call.run_id, call.call_id, effect.call_digest)  # type: ignore[union-attr]  # checked above
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)

@@ -22,6 +22,7 @@ from edictum.core.effects import Effect, Ran, RunTool, Withdraw
 from edictum.core.events import CALL_ALLOWED, Entry, denied
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
+from edictum.core.lifecycle.questions import recall_question
 from edictum.core.limits import (
     NO_COUNTERS,
     Breach,
@@ -126,6 +127,8 @@ def admit(
         decision = yield from decide(plan, answers, hooks, config.mode)
     if run.charges.problem:
         decision = _object_to_amounts(decision, run, plan, config)
+    if config.park is not None and decision.effect == "allow":
+        decision = yield from recall_question(run.call, decision, plan, config)
     if decision.effect == "deny":
         admission = yield from count_refused(run, plan, config, decision)
     else:  # no slot is held while a person decides
@@ -574,6 +577,8 @@ def _judge_changed(approved: Admission, asking: AskContext) -> Admitting:
     decision = yield from decide(plan, answers, hooks, config.mode, approved.approved)
     if run.charges.problem:
         decision = _object_to_amounts(decision, run, plan, config)
+    if config.park is not None and decision.effect == "allow":
+        decision = yield from recall_question(run.call, decision, plan, config)
     return replace(approved, run=run, decision=decision, recorded=False)
 
 

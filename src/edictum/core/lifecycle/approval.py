@@ -99,6 +99,7 @@ def _make_metadata(admission: Admission, policy_digest: str) -> dict[str, Any]:
         "digest": approval_digest(call, policy_digest, askers),
         "contract": decision.name,
         "call_id": call.call_id,
+        "call_digest": make_call_digest(call),
         "askers": askers,
         "approvers": [it.as_dict() for it in decision.approvers],
         "requester": list(requester),
@@ -117,6 +118,11 @@ def name_askers(decision: Decision) -> list[str]:
         else:
             names.append(f"{asker.name}:{asker.counter}:{asker.tool}")
     return names
+
+
+def make_call_digest(call: ToolCall) -> str:
+    """Return what a call is, whatever the policy says: tool, arguments, principal."""
+    return digest(call.tool_name, kept(call.args), call.principal)
 
 
 def _ask_person(
@@ -140,7 +146,8 @@ def _ask_person(
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
-    if getattr(request, "grant_id", None) is None:  # else no person is asked
+    is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
+    if is_asked and getattr(request, "is_parked", False) is not True:  # else it was recorded then
         about = Approval(request.approval_id)
         problem = yield Entry(
             config.context, REQUESTED, call, decision, admission.counters, approval=about
@@ -223,7 +230,7 @@ def _await_person(
     """Wait for the answer to a request, and record it."""
     decision, request = admission.decision, asked.request
     about = Approval(getattr(request, "grant_id", None) or request.approval_id)
-    wait = AwaitDecision(request, decision.timeout, config.control_flow)
+    wait = AwaitDecision(request, decision.timeout, config.control_flow, config.park)
     reply = yield from _ask_in_time(wait, decision.timeout + config.late_answer_s, turn)
     if hasattr(reply, "approved"):
         answer = _read_changes(_read_reply(reply, asked, decision), reply, asked, admission.call)

@@ -31,7 +31,7 @@ from edictum.core.effects import (
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
 from edictum.core.lifecycle.admission import Admission, decide, with_estimate
-from edictum.core.lifecycle.approval import end_approvals, record_pause
+from edictum.core.lifecycle.approval import DENIED_BY_PERSON, end_approvals, record_pause
 from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
@@ -69,6 +69,7 @@ DENIAL_REASONS = {
     "amounts": "policy_error",
     "ledger": "policy_error",
     "audit": "policy_error",
+    "approval": DENIED_BY_PERSON,
     "approval_backend": "policy_error",
     "principal_resolver": "policy_error",
 }

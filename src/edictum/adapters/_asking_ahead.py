@@ -1,0 +1,55 @@
+"""Asking a person before a framework begins a call, for those that can pause only then."""
+
+from __future__ import annotations
+
+import asyncio
+from inspect import isawaitable
+from typing import Any
+
+from edictum._options import EVALUATE_OPTIONS
+from edictum.approval.parking import ApprovalPending
+from edictum.approval.port import ApprovalRequest, ApprovalStatus
+
+
+class AskOnly:
+    """Parks a call as soon as its question is in the queue, even if it is answered there."""
+
+    only_asks = True
+
+    def __call__(self, request: ApprovalRequest) -> Any:
+        raise ApprovalPending(request)
+
+
+ASK_ONLY = AskOnly()
+
+
+async def ask_ahead(call: Any) -> bool:
+    """Ask about a GuardCall, if the guard would ask, and return whether there is no answer yet.
+
+    What else the guard would say is said when the call is made.
+    """
+    if call.problem or not await is_asked_about(call):
+        return False
+    options = {**call.options, "control_flow": (ApprovalPending,)}
+    try:
+        await call.guard.dispatch(call.name, call.args, _must_not_run, **options)
+    except ApprovalPending as pending:
+        found = await call.guard.approvals.get(pending.request.approval_id)
+        return found is not None and found.status is ApprovalStatus.PENDING
+    return False
+
+
+async def is_asked_about(call: Any) -> bool:
+    """Return whether the guard would ask a person, without making the call."""
+    options = {name: it for name, it in call.options.items() if name in EVALUATE_OPTIONS}
+    resolver = call.options.get("principal_resolver")
+    if resolver is not None:
+        who = resolver(call.name, call.args)
+        options["principal"] = await who if isawaitable(who) else who
+    # in a thread: contracts may wait, and this is the event loop of the framework
+    judged = await asyncio.to_thread(call.guard.evaluate, call.name, call.args, **options)
+    return bool(judged.needs_approval)
+
+
+def _must_not_run(**args: Any) -> Any:
+    raise AssertionError("a call that is only asked about does not run")

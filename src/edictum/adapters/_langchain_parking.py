@@ -1,0 +1,58 @@
+"""LangGraph's own pause: ``interrupt`` ends a run, ``Command(resume=...)`` goes on with it.
+
+A node is run again from its start when its run goes on, and every ``interrupt`` in it returns the
+value of its turn once more. A value does not say which question it answers, so it must name the
+approval; anything else only wakes the run, which then looks for the answer in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from edictum.approval.parking import HostAnswer
+from edictum.approval.port import ApprovalRequest
+
+CHECKPOINTER = "__pregel_checkpointer"  # in the configuration of a run
+NO_CHECKPOINTER = "its graph has no checkpointer"
+
+
+def find_checkpointer(context: Any) -> Any:
+    """Return the checkpointer of the run that makes a call; None if it has none."""
+    config = getattr(getattr(context, "runtime", None), "config", None) or {}
+    return (config.get("configurable") or {}).get(CHECKPOINTER)
+
+
+class LangGraphPark:
+    """Interrupts a graph with an open request. The tool's own ``interrupt`` must not get a value
+    that was meant for this one, so all values of earlier pauses are taken.
+    """
+
+    replays = True
+
+    def __init__(self, interrupt: Callable[[Any], Any]) -> None:
+        self._interrupt = interrupt
+
+    def __call__(self, request: ApprovalRequest) -> list[HostAnswer]:
+        return list(_read_answers(self._interrupt(describe_request(request))))
+
+
+def describe_request(request: ApprovalRequest) -> dict[str, Any]:
+    """Return what the person who resumes a run is shown, without secrets."""
+    return {
+        "approval_id": request.approval_id,
+        "tool_name": request.tool_name,
+        "tool_args": dict(request.tool_args),
+        "message": request.message,
+        "session_id": request.session_id,
+    }
+
+
+def _read_answers(value: Any) -> Iterator[HostAnswer]:
+    """Yield the answers in a resume value: a mapping, or a list of them."""
+    for said in value if isinstance(value, (list, tuple)) else (value,):
+        if not isinstance(said, Mapping) or not isinstance(said.get("approved"), bool):
+            continue
+        if isinstance(approval_id := said.get("approval_id"), str):
+            approver, args = str(said.get("approver") or "LangGraph"), said.get("args")
+            yield HostAnswer(approval_id, said["approved"], approver, said.get("reason"), args)

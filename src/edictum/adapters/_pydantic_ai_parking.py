@@ -1,0 +1,40 @@
+"""Pydantic AI's own pause: a run ends with DeferredToolRequests, and another one goes on with
+DeferredToolResults.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from edictum.approval.parking import HostAnswer, Park
+from edictum.approval.port import ApprovalRequest
+
+
+def make_deferring_park(approval_required: type[BaseException], context: Any) -> Park:
+    """Return the function that defers a call. A call that was approved in the results of a deferred
+    run tells so once; a refusal does not come here, as the framework does not make the call then.
+    """
+    is_told = bool(context.tool_call_approved)
+
+    def park(request: ApprovalRequest) -> HostAnswer:
+        nonlocal is_told
+        if not is_told or not request.is_parked:
+            about = {"approval_id": request.approval_id, "message": request.message}
+            raise approval_required(about)
+        is_told = False
+        return HostAnswer(request.approval_id, True, _name_approver(context))
+
+    return park
+
+
+def has_output(spec: Any, kind: Any) -> bool:
+    """Return whether a kind of output is one of those that an agent may have."""
+    parts = spec if isinstance(spec, (list, tuple)) else get_args(spec)
+    return spec is kind or any(has_output(part, kind) for part in parts)
+
+
+def _name_approver(context: Any) -> str:
+    """Return who approved a deferred call, as far as its results say so."""
+    about = context.tool_call_metadata
+    name = about.get("approver") if isinstance(about, dict) else None
+    return str(name or "Pydantic AI")

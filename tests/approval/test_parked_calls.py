@@ -1,0 +1,312 @@
+"""A call whose host does not wait for a person: it is closed as paused, and made again later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edictum import Edictum, Principal, ToolDenied, ToolExecutionResult, Verdict, precondition
+from edictum.approval import (
+    ApprovalPending,
+    ApprovalQueue,
+    ApprovalRequest,
+    Approvers,
+    HostAnswer,
+    InMemoryApprovalBackend,
+)
+from support.guards import approval_contract
+
+CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
+
+
+class Desk:
+    """A store, the guards of processes that use it, and how often the tool ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder / 'approvals.db'}"
+        self.ran: list[Any] = []
+        self.guards: list[Edictum] = []
+
+    def start(self, *contracts: Any, **options: Any) -> Edictum:
+        """Return a guard, as that of another process."""
+        asking = contracts or [approval_contract()]
+        guard = Edictum(**{"contracts": asking, "approval_backend": self.url, **options})
+        self.guards.append(guard)
+        return guard
+
+    def work(self, **args: Any) -> str:
+        self.ran.append(args)
+        return "done"
+
+    async def call(self, guard: Edictum, **options: Any) -> Any:
+        return await guard.dispatch("t", {"n": 1}, self.work, **{"park": True, **CALL, **options})
+
+    async def park(self, guard: Edictum, **options: Any) -> ApprovalRequest:
+        with pytest.raises(ApprovalPending) as parked:
+            await self.call(guard, **options)
+        return parked.value.request
+
+    @property
+    def queue(self) -> ApprovalQueue:
+        return self.guards[-1].approvals
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> Any:
+    made = Desk(tmp_path)
+    yield made
+    for guard in made.guards:
+        await guard.close()
+
+
+def list_actions(guard: Edictum) -> list[str]:
+    return [str(event.action) for event in guard.local_sink.events]
+
+
+async def test_an_unanswered_call_is_parked_and_holds_nothing(desk: Desk) -> None:
+    guard = desk.start()
+    request = await desk.park(guard)
+    assert list_actions(guard) == ["call_approval_requested", "call_paused"]
+    assert guard.session("s").snapshot().totals.in_flight == 0
+    assert [it.approval_id for it in await desk.queue.pending()] == [request.approval_id]
+    assert desk.ran == []
+
+
+async def test_another_process_goes_on_with_the_answer(desk: Desk) -> None:
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, True, approver="ann")
+    guard = desk.start()
+    assert isinstance(await desk.call(guard), ToolExecutionResult)
+    assert list_actions(guard) == ["call_approval_granted", "call_executed"]
+    assert desk.ran == [{"n": 1}]
+
+
+async def test_an_approved_call_runs_once(desk: Desk) -> None:
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, True, approver="ann")
+    await desk.call(desk.start())
+    again = await desk.call(desk.start())
+    assert isinstance(again, ToolDenied)
+    assert desk.ran == [{"n": 1}]
+
+
+async def test_a_call_without_an_answer_is_parked_again(desk: Desk) -> None:
+    first, second = await desk.park(desk.start()), await desk.park(desk.start())
+    assert first.approval_id == second.approval_id
+    assert (first.is_parked, second.is_parked) == (False, True)
+    assert len(await desk.queue.pending()) == 1
+
+
+async def test_a_no_is_told_when_the_call_is_made_again(desk: Desk) -> None:
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, False, approver="ann", reason="Not today.")
+    outcome = await desk.call(desk.start())
+    assert (outcome.reason, outcome.details) == ("write_denied", "Not today.")
+    assert desk.ran == []
+
+
+async def test_a_parked_question_is_not_given_to_an_equal_call(desk: Desk) -> None:
+    """Its asker is gone, but will come back for it."""
+    first = await desk.park(desk.start())
+    second = await desk.park(desk.start(), call_id="c2")
+    assert first.approval_id != second.approval_id
+    await desk.queue.answer(first.approval_id, True, approver="ann")
+    assert isinstance(await desk.call(desk.start()), ToolExecutionResult)
+    await desk.park(desk.start(), call_id="c2")
+
+
+async def test_a_parked_question_expires_when_it_says(desk: Desk) -> None:
+    """Going on does not give it more time."""
+    soon = approval_contract(timeout=0.05)
+    await desk.park(desk.start(soon))
+    while await desk.queue.pending():  # noqa: ASYNC110 - its time has no event
+        await asyncio.sleep(0.01)
+    guard = desk.start(soon)
+    assert isinstance(await desk.call(guard), ToolDenied)
+    assert list_actions(guard) == ["call_approval_timeout"]
+
+
+def ask_while(asks: Callable[[], bool]) -> Any:
+    """Return a contract that wants an approval only while it is told so."""
+
+    @precondition("t", id="ask", effect="approve")
+    def ask(call: Any) -> Verdict:
+        return Verdict.fail("sure?") if asks() else Verdict.pass_()
+
+    return ask
+
+
+async def test_a_no_counts_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    asked = [True, False]
+    flips = ask_while(lambda: asked.pop(0))
+    request = await desk.park(desk.start(flips))
+    await desk.queue.answer(request.approval_id, False, approver="ann")
+    guard = desk.start(flips)
+    outcome = await desk.call(guard)
+    assert isinstance(outcome, ToolDenied)
+    assert desk.ran == []
+    assert list_actions(guard) == ["call_approval_denied"]
+
+
+async def test_a_yes_is_used_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    """Else the call could run twice: once with it, once without."""
+    asked = [True, False, False]
+    flips = ask_while(lambda: asked.pop(0))
+    request = await desk.park(desk.start(flips))
+    await desk.queue.answer(request.approval_id, True, approver="ann")
+    assert isinstance(await desk.call(desk.start(flips)), ToolExecutionResult)
+    assert isinstance(await desk.call(desk.start(flips)), ToolDenied)
+    assert desk.ran == [{"n": 1}]
+
+
+async def test_an_open_question_stays_open_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    asked = [True, False]
+    flips = ask_while(lambda: asked.pop(0))
+    await desk.park(desk.start(flips))
+    await desk.park(desk.start(flips))
+
+
+async def test_changed_arguments_about_which_another_contract_asks(desk: Desk) -> None:
+    """Each question is found again, and a no to the second one stays a no."""
+    asks = [True]
+
+    @precondition("t", id="large", effect="approve")
+    def large(call: Any) -> Verdict:
+        return Verdict.fail("so many?") if call.args["n"] > 1 and asks else Verdict.pass_()
+
+    contracts = (approval_contract(), large)
+    first = await desk.park(desk.start(*contracts))
+    await desk.queue.answer(first.approval_id, True, approver="ann", args={"n": 7})
+    second = await desk.park(desk.start(*contracts))
+    assert second.approval_id != first.approval_id
+    assert second.tool_args == {"n": 7}
+    await desk.queue.answer(second.approval_id, False, approver="bob")
+    asks.clear()
+    assert isinstance(await desk.call(desk.start(*contracts)), ToolDenied)
+    assert desk.ran == []
+
+
+async def test_changed_arguments_are_those_that_run(desk: Desk) -> None:
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, True, approver="ann", args={"n": 7})
+    outcome = await desk.call(desk.start())
+    assert isinstance(outcome, ToolExecutionResult)
+    assert desk.ran == [{"n": 7}]
+
+
+async def test_an_unverified_answer_does_not_count_where_approvers_are_named(desk: Desk) -> None:
+    """It only wakes the call, which looks at the store."""
+    named = approval_contract(approvers=Approvers(roles=("admin",)))
+    options: dict[str, Any] = {"control_flow": (Signal,)}
+    for _ in range(2):
+        with pytest.raises(Signal):
+            await desk.call(desk.start(named), park=told(True), **options)
+    (request,) = await desk.queue.pending()
+    admin = Principal(user_id="ann", role="admin")
+    await desk.queue.answer(request.approval_id, True, approver=admin)
+    outcome = await desk.call(desk.start(named), park=told(False), **options)
+    assert isinstance(outcome, ToolExecutionResult)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ran"), [(True, 1), (False, 0), (None, 0)], ids=["yes", "no", "open"]
+)
+async def test_a_policy_that_does_not_ask_any_more(desk: Desk, answer: Any, ran: int) -> None:
+    """What was asked under another policy stays a no, and is not taken for a yes."""
+    asked = [True, False]
+    flips = ask_while(lambda: asked.pop(0))
+    request = await desk.park(desk.start(flips))
+    if answer is not None:
+        await desk.queue.answer(request.approval_id, answer, approver="ann")
+    other = precondition("t", id="other")(lambda call: Verdict.pass_())
+    await desk.call(desk.start(flips, other))
+    assert len(desk.ran) == ran
+
+
+async def test_a_tool_about_which_nothing_asks_is_not_looked_up(desk: Desk) -> None:
+    guard = desk.start(approval_contract("other"))
+    await guard.approvals.close()  # a look would fail
+    assert isinstance(await desk.call(guard), ToolExecutionResult)
+
+
+async def test_another_call_with_the_same_id_is_another_call(desk: Desk) -> None:
+    """Models number their calls, so that ids come again in one session."""
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, False, approver="ann")
+    flips = ask_while(lambda: False)
+    outcome = await desk.start(flips).dispatch("t", {"n": 2}, desk.work, park=True, **CALL)
+    assert isinstance(outcome, ToolExecutionResult)
+
+
+async def test_a_store_that_cannot_be_asked_about_earlier_questions(desk: Desk) -> None:
+    flips = ask_while(lambda: False)
+    guard = desk.start(flips)
+    await guard.approvals.close()
+    outcome = await desk.call(guard)
+    assert (outcome.reason, outcome.decision_source) == ("policy_error", "approval_backend")
+    assert desk.ran == []
+
+
+async def test_a_backend_without_a_store_is_waited_for(desk: Desk) -> None:
+    guard = desk.start(approval_backend=InMemoryApprovalBackend(True))
+    assert isinstance(await desk.call(guard), ToolExecutionResult)
+
+
+# --- A host that was told the answer itself -------------------------------------------------------
+
+
+class Signal(Exception):
+    """By which a host ends its run."""
+
+
+def told(answer: bool, approver: str = "bob") -> Callable[[ApprovalRequest], Any]:
+    """Return how a host parks that is told an answer when it goes on."""
+    said: list[HostAnswer] = []
+
+    def park(request: ApprovalRequest) -> Any:
+        if not request.is_parked or said:
+            raise Signal
+        said.append(HostAnswer(request.approval_id, answer, approver))
+        return said[0]
+
+    return park
+
+
+async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
+    for number, answer in enumerate((True, False)):
+        options: dict[str, Any] = {"control_flow": (Signal,), "call_id": f"c{number}"}
+        with pytest.raises(Signal):
+            await desk.call(desk.start(), park=told(answer), **options)
+        guard = desk.start()
+        outcome = await desk.call(guard, park=told(answer), **options)
+        assert isinstance(outcome, ToolExecutionResult) is answer
+        assert guard.local_sink.events[0].approver == "bob"
+
+
+async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
+    options: dict[str, Any] = {"control_flow": (Signal,), "park": told(True)}
+    with pytest.raises(Signal):
+        await desk.call(desk.start(), **options)
+    (request,) = await desk.queue.pending()
+    await desk.queue.answer(request.approval_id, False, approver="ann")
+    assert isinstance(await desk.call(desk.start(), **options), ToolDenied)
+
+
+async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
+    async def park(request: ApprovalRequest) -> HostAnswer:
+        return HostAnswer(request.approval_id, True, "bob", "It is fine.")
+
+    assert isinstance(await desk.call(desk.start(), park=park), ToolExecutionResult)
+
+
+def test_synchronous_callers_park_as_well(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    guard = desk.start()
+    options: dict[str, Any] = {"park": True, "principal": Principal(user_id="u"), **CALL}
+    with pytest.raises(ApprovalPending, match="waits for the approval"):
+        guard.dispatch_sync("t", {"n": 1}, desk.work, **options)
+    assert list_actions(guard) == ["call_approval_requested", "call_paused"]
