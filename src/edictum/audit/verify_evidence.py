@@ -14,6 +14,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,9 @@ def _to_number(value: float) -> str:
     """Return a number as ECMAScript writes it, from the shortest digits that mean it."""
     if value == 0:
         return "0"
-    texts = (f"{abs(value):.{precision}e}" for precision in range(17))
-    digits, _, exponent = next(text for text in texts if float(text) == abs(value)).partition("e")
-    sign, digits, point = "-" if value < 0 else "", digits.replace(".", ""), int(exponent) + 1
+    number = Decimal(repr(value)).normalize().as_tuple()  # repr writes the shortest digits
+    sign, digits = "-" if value < 0 else "", "".join(map(str, number.digits))
+    point = len(digits) + int(number.exponent)
     if len(digits) <= point <= 21:
         return sign + digits.ljust(point, "0")
     if 0 < point <= 21:
