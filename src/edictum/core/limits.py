@@ -183,24 +183,31 @@ NO_AMOUNTS: Mapping[str, int] = EMPTY
 
 def millionths(name: str, value: Any, down: bool = False) -> int:
     """Return an amount as the ledgers keep it, rounded up so that it counts; a bound ``down``."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = type(value) is float or (
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+    )
     if not is_number or not 0 <= value <= MAX_AMOUNT:
         hint = f"Use a number from 0 to {MAX_AMOUNT}."
         raise EdictumConfigError(f"{name} is {value!r}.", hint=hint)
     exact: float = value * MILLION
     nearest = round(exact)
-    if math.isclose(exact, nearest, rel_tol=1e-12):  # 0.1 + 0.2 is not meant to be more than 0.3
+    if exact == nearest or math.isclose(
+        exact, nearest, rel_tol=1e-12
+    ):  # 0.1 + 0.2 is not meant to be more than 0.3
         return nearest
     return math.floor(exact) if down else math.ceil(exact)
 
 
 def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
     """Return a user's ``{"cost": 0.12}`` as the ledgers keep it."""
+    made: dict[str, int] = {}
     is_named = type(amounts) is dict or isinstance(amounts, Mapping)
-    if not is_named or not all(isinstance(it, str) and it for it in amounts):
-        hint = 'Use a dict of names and numbers, such as {"cost": 0.12}.'
-        raise EdictumConfigError(f"{what} is {amounts!r}.", hint=hint)
-    return {name: millionths(f"{what}[{name!r}]", value) for name, value in amounts.items()}
+    for name, value in amounts.items() if is_named else (("", None),):
+        if not isinstance(name, str) or not name:
+            hint = 'Use a dict of names and numbers, such as {"cost": 0.12}.'
+            raise EdictumConfigError(f"{what} is {amounts!r}.", hint=hint)
+        made[name] = millionths(f"{what}[{name!r}]", value)
+    return made
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -301,17 +301,17 @@ class MemoryLedger:
             lease = template.lease
             try:
                 total.attempts += 1
+                total.held += 1
+                for tool in template.named:
+                    tally = tallies.get(tool) or state.new_tally(tool)
+                    tally.held += 1
+                    tally.attempts += 1
                 if amounts:
                     lease = template.make_lease(lease.held.limits, amounts)
-                    state.hold(template.tools, amounts)
-                    for tool in template.named:
-                        tallies[tool].attempts += 1
-                else:
-                    total.held += 1
-                    for tool in template.named:
-                        tally = tallies.get(tool) or state.new_tally(tool)
-                        tally.held += 1
-                        tally.attempts += 1
+                    for tool in template.tools:
+                        tally = tallies[tool] if tool else total
+                        for name, asked in amounts.items():
+                            tally.change(name, 0, asked)
                 state.leases[call_id] = lease
             except BaseException:  # KeyboardInterrupt between two of these lines
                 state.recount()
@@ -352,10 +352,8 @@ class MemoryLedger:
                 return None
             total, tallies, ended = state.total, state.tallies, state.ended
             del state.leases[call_id]
+            amounts = lease.held.amounts
             try:
-                if lease is not template.lease:
-                    self._end(state, lease, call_id, "success" if success else "failure")
-                    return total.attempts, total.executions
                 ended[call_id] = "success" if success else "failure"
                 for tool in template.tools:
                     tally = tallies[tool] if tool else total
@@ -367,6 +365,9 @@ class MemoryLedger:
                     else:
                         tally.failures += 1
                         tally.consecutive_failures += 1
+                    if amounts:
+                        for name, used in amounts.items():
+                            tally.change(name, used, -used)
             except BaseException:
                 state.recount()
                 raise
