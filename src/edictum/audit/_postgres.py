@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from edictum.audit._filters import EventData, EventFilter
-from edictum.audit._reading import LogReading, filter_events, parse_stored
+from edictum.audit._reading import LogReading, filter_events, parse_body
 from edictum.audit._rows import EventRow, list_conditions
 from edictum.errors import BackendError
 from edictum.execution.portal import Portal
@@ -137,7 +137,7 @@ class PostgresEventReader:
         while True:
             page = portal.run(db.fetch(f"{select} LIMIT {_PAGE_ROWS}", newest, *values))
             for newest, body in page:
-                event = parse_stored(body, f"{self._store.name}, event {newest}", reading)
+                event = parse_body(body, f"{self._store.name}, event {newest}", reading)
                 if event is not None:
                     yield event
             if len(page) < _PAGE_ROWS:

@@ -20,7 +20,7 @@ from typing import Any
 from edictum.audit._committed_chain import CommittedChain
 from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._heads import Chain, ChainFiles, NumberedLine
-from edictum.audit._reading import LogReading, filter_events, parse_stored
+from edictum.audit._reading import LogReading, filter_events, parse_body
 from edictum.audit._rows import EventRow, find_counters, list_conditions
 from edictum.core.limits import MILLION
 from edictum.errors import EdictumConfigError
@@ -71,8 +71,8 @@ class SqliteEvents(SqliteFile):
         self._table.write(db, events)
         return [None] * len(ops)
 
-    def _note_committed(self) -> None:
-        self._table.note_committed()
+    def _note_commit(self) -> None:
+        self._table.note_commit()
 
     def _forget(self) -> None:
         self._table.forget()
@@ -105,10 +105,10 @@ class SqliteEventTable:
         found = db.execute("SELECT number FROM event_writer WHERE id = ?", (self._id,)).fetchone()
         self._number = 0 if found is None else found[0]
 
-    def note_committed(self) -> None:
+    def note_commit(self) -> None:
         """Go on behind what was written in a transaction."""
         if self._chain is not None:
-            self._chain.note_committed()
+            self._chain.note_commit()
 
     def forget(self) -> None:
         """Forget what was written in a transaction that failed."""
@@ -212,7 +212,7 @@ class SqliteEventReader:
         self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
     ) -> Iterator[EventData]:
         for number, body in self._read_rows(db, wanted, reading):
-            event = parse_stored(body, f"{self.path}, event {number}", reading)
+            event = parse_body(body, f"{self.path}, event {number}", reading)
             if event is not None:
                 yield event
 
