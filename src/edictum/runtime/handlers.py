@@ -198,7 +198,7 @@ class EffectHandlers:
             else:
                 if emitted is not WRITTEN and emitted is not None and isawaitable(emitted):
                     waiting.append((sink, emitted))
-                elif sink.failures:
+                elif sink.failures and not sink.drops:  # else it is not known yet
                     sink.note_success()
         if waiting:
             return _Emission(failures, waiting, self.figures)
