@@ -37,7 +37,7 @@ class CommittedChain:
         if position is None:
             return
         with self._lock:
-            if self._chain.note_written(position):
+            if self._chain.advance(position):
                 self._write_head()
             elif self._timer is None:
                 self._start_timer()
