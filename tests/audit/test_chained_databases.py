@@ -74,6 +74,19 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize(
+    "column", ["at = at + 2", "session = 's'", "tool = ''", "action = 'x'", "outcome = 'failed'"]
+)
+def test_an_event_that_was_hidden_from_questions_is_found(tmp_path: Path, column: str) -> None:
+    """Only what stands beside it was changed."""
+    path = tmp_path / "audit.db"
+    make_calls(path, joined=True)
+    change(path, f"UPDATE event SET {column} WHERE id = 4")
+    found = verify(f"sqlite:///{path}")
+    assert dict(found.counts) == {"changed": 1}, found.problems
+    assert found.problems[0].place.endswith(":4")
+
+
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_was_done_to_a_table_is_found_and_named(tmp_path: Path, kind: str) -> None:
     """With the rights to change it."""

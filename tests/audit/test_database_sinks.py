@@ -158,6 +158,7 @@ def test_a_call_is_not_started_when_its_event_cannot_be_written(tmp_path: Path) 
     assert isinstance(outcome, ToolDenied)
     assert outcome.decision_source == "audit"
     assert ran == []
+    PORTAL.run(sink.close())
 
 
 def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from edictum.errors import BackendError
 from edictum.execution.portal import Portal
 from edictum.sessions._batching import Batch, Operation
 from edictum.sessions._postgres import (
-    CLOSE_S,
     PostgresConnection,
     PostgresStore,
     explain_error,
@@ -27,6 +26,7 @@ from edictum.sessions._postgres import (
 from edictum.sessions._postgres_schema import PostgresSchema, call_in_schema
 
 _PAGE_ROWS = 1_000
+_CLOSE_S = 1.0
 _COLUMNS = (
     ("key", "text"),
     ("at_us", "bigint"),
@@ -117,7 +117,7 @@ class PostgresEventReader:
                 try:
                     yield from filter_events(self._read(portal, db, wanted, reading), wanted)
                 finally:
-                    portal.run(db.close(timeout=CLOSE_S))
+                    portal.run(db.close(timeout=_CLOSE_S))
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as exc:
                 message = f"The audit in {self._store.name} cannot be read: {explain_error(exc)}"
                 raise BackendError(message) from exc

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from edictum._audit_event import AuditEvent
-from edictum.audit._filters import EventFilter
+from edictum.audit._filters import EventData, EventFilter, read_timestamp
 from edictum.core._records import record
 from edictum.core.events import Entry, write_counters
 from edictum.core.limits import MILLION, Counters, Grant
@@ -88,6 +88,15 @@ def find_counters(answer: Any) -> Counters | None:
     if isinstance(answer, Grant):
         return answer.counters if answer.granted and not answer.breaches else None
     return answer if isinstance(answer, Counters) else None
+
+
+def fits_columns(event: EventData, columns: Sequence[Any]) -> bool:
+    """Return whether what is stored beside an event is what the event says."""
+    at_us, *names = columns
+    said = [clean_text(str(event.get(name) or "")) for name in ("session_id", "tool_name")]
+    expected = [*said, event["action"], event.get("outcome")]
+    is_rounded = isinstance(at_us, int) and abs(at_us - _as_us(read_timestamp(event))) <= 1
+    return is_rounded and names == expected
 
 
 def list_conditions(wanted: EventFilter) -> Iterator[tuple[str, str, Any]]:

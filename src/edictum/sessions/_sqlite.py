@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -221,9 +221,14 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         """Open the file, under its lock: two processes must not both make it.
 
-        It is made for its owner alone; the files that SQLite makes beside it are so as well.
+        It is made for its owner alone; the files that SQLite makes beside it are so as well. One
+        that is there is opened by SQLite only: closing a descriptor of it drops the locks that
+        other connections of this process have on it, and another process would then delete the log
+        that they write to.
         """
-        os.close(os.open(self._store.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with suppress(FileExistsError):
+            os.close(os.open(self._store.path, flags, 0o600))
         db = sqlite3.connect(
             self._store.path, isolation_level=None, check_same_thread=False, timeout=1.0
         )
