@@ -32,7 +32,7 @@ _READABLE_SINCE = 1
 _PAGE_ROWS = 1_000
 _FORGET_WRITERS_US = 86_400 * MILLION
 _INSERT = "INSERT INTO event (at, session, tool, action, outcome, body) VALUES (?, ?, ?, ?, ?, ?)"
-_BESIDE = "at, session, tool, action, outcome"
+_SELECT = "SELECT id, body, at, session, tool, action, outcome FROM event"
 _NOTE_WRITER = (
     "INSERT INTO event_writer VALUES (?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET number = excluded.number, at = excluded.at"
@@ -229,8 +229,7 @@ class SqliteEventReader:
         condition, values = _make_condition(wanted)
         first, last = _find_range(db, wanted)
         reading.bytes_total += os.stat(self.path).st_size
-        found = f"id > ? AND id <= ? {condition}"
-        select = f"SELECT id, body, {_BESIDE} FROM event WHERE {found} ORDER BY id"  # noqa: S608 - ours
+        select = f"{_SELECT} WHERE id > ? AND id <= ? {condition} ORDER BY id"
         while True:
             page = db.execute(f"{select} LIMIT {_PAGE_ROWS}", (first, last, *values)).fetchall()
             yield from page
