@@ -78,6 +78,7 @@ async def test_calls_wait_for_room_in_their_order(kind: type[HeldSink]) -> None:
 
 
 async def test_no_more_than_that_wait_for_a_sink_that_is_awaited() -> None:
+    """The others wait for room, before the sink is asked."""
     sink = AwaitedSink()
     await call_at_once(Edictum(audit_sink=sink), sink, 1)
     sink.released.clear()
@@ -114,6 +115,7 @@ async def test_the_line_before_a_sink_that_hangs_is_bounded(
 async def test_a_caller_that_is_cancelled_in_line_leaves_its_event_to_be_written(
     kind: type[HeldSink],
 ) -> None:
+    """The tool has not run, and the audit says how the call ended."""
     sink, bodies = kind(), []
     sink.max_waiting = 1
     guard = Edictum(audit_sink=sink)
@@ -189,6 +191,8 @@ def test_what_is_dropped_last_is_written_down_when_the_guard_is_closed(
 
 
 def test_a_sink_that_drops_and_fails_stops_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    """Its failure is logged only."""
+
     class Failing:
         when_full = "drop"
 
@@ -219,6 +223,7 @@ async def test_a_database_that_drops(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("said", [{"when_full": "wait"}, {"max_waiting": 0}])
 def test_a_setting_that_means_nothing_is_refused(said: dict[str, Any], tmp_path: Any) -> None:
+    """By the sink itself, or by the guard that is given it."""
     with pytest.raises(EdictumConfigError):
         SqliteAuditSink(tmp_path / "audit.db", **said)
     sink = HeldSink()

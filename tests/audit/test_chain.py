@@ -56,6 +56,7 @@ NUMBERS = {  # RFC 8785, appendix B: the bits of a double and how it is written
 
 @pytest.mark.parametrize(("bits", "text"), NUMBERS.items())
 def test_numbers_are_written_as_rfc_8785_says(bits: str, text: str) -> None:
+    """The samples of its appendix B."""
     (value,) = struct.unpack(">d", bytes.fromhex(bits))
     assert write_canonical(value) == text
 
@@ -77,12 +78,14 @@ def test_an_object_is_written_as_rfc_8785_says() -> None:
 
 
 def test_a_number_that_not_every_reader_can_hold_becomes_text() -> None:
+    """Unless the number that others read is written in the same way."""
     large = [2**53 - 1, 2**60, -(2**60) - 1, 10**16, 10**400]
     told = [9007199254740991, str(2**60), str(-(2**60) - 1), 10**16, str(10**400)]
     assert json.loads(write_canonical(large)) == told
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
+    """It has no form in UTF-8."""
     assert write_canonical({"\ud800": "a\udfff"}) == '{"?":"a?"}'
 
 
@@ -119,6 +122,7 @@ def test_the_quick_way_writes_what_the_plain_way_writes(data: Any) -> None:
 
 
 def test_a_record_says_who_wrote_it_and_what_came_before() -> None:
+    """And it is canonical JSON itself."""
     first, behind = ChainPosition("w1").append('{"b": 1.0, "a": "é"}')
     second, _ = behind.append('{"a": 2}')
     one, two = read_record(first.encode() + b"\n"), read_record(second.encode())
@@ -132,6 +136,7 @@ def test_a_record_says_who_wrote_it_and_what_came_before() -> None:
 
 @given(st.data())
 def test_no_byte_of_a_record_can_be_changed(data: st.DataObject) -> None:
+    """Not of the event, and not of what the record says about itself."""
     line = bytearray(ChainPosition("writer", 7, "a" * 64).append('{"tool": "t"}')[0].encode())
     index = data.draw(st.integers(0, len(line) - 1))
     other = data.draw(st.integers(0, 255).filter(lambda value: value != line[index]))
@@ -141,6 +146,7 @@ def test_no_byte_of_a_record_can_be_changed(data: st.DataObject) -> None:
 
 
 def test_a_record_that_was_cut_still_says_which_it_is() -> None:
+    """Its place in the chain stands at its start."""
     line, _ = ChainPosition("writer", 7, "a" * 64).append('{"tool": "t"}')
     record = read_record(line[:-2].encode())
     assert record is not None
@@ -151,6 +157,7 @@ def test_a_record_that_was_cut_still_says_which_it_is() -> None:
     "line", [b"", b"\n", b"{}", b'{"action":"x"}', b"\xff\xfe", b'{"_chain":1}']
 )
 def test_other_lines_are_not_records(line: bytes) -> None:
+    """Empty ones, other JSON, and no JSON at all."""
     assert read_record(line) is None
 
 
@@ -162,6 +169,7 @@ def position(writer: str, sequence: int) -> ListedWriter:
 
 
 def test_a_head_lists_what_earlier_heads_list() -> None:
+    """All writers but those that have ended, which are listed once."""
     first = follow_head(None, [position("a", 3)], log="l", at="t", retain_s=5)
     ended = ListedWriter(ChainPosition("a", 4, "c" * 64), is_closed=True)
     second = follow_head(first, [position("b", 1), ended], log="other", at="t")
@@ -177,6 +185,7 @@ def test_a_head_lists_what_earlier_heads_list() -> None:
 
 
 def test_the_list_of_writers_that_never_ended_is_bounded() -> None:
+    """The oldest ones are left out; earlier heads list them."""
     head = None
     for number in range(MAX_LISTED_WRITERS + 5):
         head = follow_head(head, [position(f"w{number}", 1)], log="l", at="t")
@@ -186,6 +195,7 @@ def test_the_list_of_writers_that_never_ended_is_bounded() -> None:
 
 
 def test_a_head_is_read_as_it_was_written() -> None:
+    """As text, and as a line of bytes."""
     head = follow_head(None, [position("a", 3)], log="l", at="t", retain_s=0.5)
     assert read_head(head.to_json()) == head
     assert read_head(head.to_json().encode() + b"\n") == head
@@ -193,6 +203,7 @@ def test_a_head_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"writers": 3}', "{", "[" * 100_000])
 def test_other_lines_are_not_heads(text: str) -> None:
+    """Whatever they are, reading them does not raise."""
     assert read_head(text) is None
 
 

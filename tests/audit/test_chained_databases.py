@@ -56,6 +56,7 @@ def test_a_log_that_nothing_was_done_to_verifies(tmp_path: Path, joined: bool) -
 
 
 def test_what_is_read_is_the_event_and_its_place_in_the_chain(tmp_path: Path) -> None:
+    """The counters are inside of the hash."""
     make_calls(tmp_path / "audit.db", joined=True, calls=1)
     first, second = query(f"sqlite:///{tmp_path}/audit.db")
     assert (first["action"], second["action"]) == ("call_allowed", "call_executed")
@@ -73,8 +74,22 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize(
+    "column", ["at = at + 2", "session = 's'", "tool = ''", "action = 'x'", "outcome = 'failed'"]
+)
+def test_an_event_that_was_hidden_from_questions_is_found(tmp_path: Path, column: str) -> None:
+    """Only what stands beside it was changed."""
+    path = tmp_path / "audit.db"
+    make_calls(path, joined=True)
+    change(path, f"UPDATE event SET {column} WHERE id = 4")
+    found = verify(f"sqlite:///{path}")
+    assert dict(found.counts) == {"changed": 1}, found.problems
+    assert found.problems[0].place.endswith(":4")
+
+
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_was_done_to_a_table_is_found_and_named(tmp_path: Path, kind: str) -> None:
+    """With the rights to change it."""
     path = tmp_path / "audit.db"
     make_calls(path, joined=True)
     change(path, CHANGES[kind])
@@ -102,6 +117,7 @@ def test_a_transaction_that_failed_begins_another_chain(tmp_path: Path) -> None:
 
 
 def test_a_head_is_written_when_no_event_comes(tmp_path: Path) -> None:
+    """After the seconds that the chain says."""
     guard = Edictum(audit_sink=SqliteAuditSink(tmp_path / "a.db", chain=Chain(head_seconds=0.01)))
     guard.dispatch_sync("t", {}, lambda: 1)
     wait_until(lambda: (tmp_path / "a.db.heads").exists())
@@ -110,6 +126,7 @@ def test_a_head_is_written_when_no_event_comes(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    """Not when the first event is written."""
     with pytest.raises(EdictumConfigError, match="key"):
         SqliteAuditSink(tmp_path / "audit.db", chain=Chain(key=tmp_path / "none"))
 
@@ -128,6 +145,7 @@ def test_a_key_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
 def test_a_call_that_only_the_ledger_knows_of_is_a_gap(
     tmp_path: Path, condition: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In Python and on the command line."""
     path = tmp_path / "audit.db"
     ledger = make_calls(path, joined=False, calls=3)
     change(path, f"DELETE FROM event WHERE {condition}")
@@ -155,6 +173,7 @@ def test_a_gap_in_a_log_without_a_chain(database_url: str, tmp_path: Path) -> No
 
 
 def test_sessions_that_begin_again_and_calls_under_way_are_no_gap(tmp_path: Path) -> None:
+    """Nor is a call that ends while the two are compared."""
     url, told = f"sqlite:///{tmp_path}/audit.db", []
     ledger: Any = open_ledger(url)
     guard = Edictum(backend=ledger, audit_sink=url)

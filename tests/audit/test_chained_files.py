@@ -72,6 +72,7 @@ class TestBatchedSink(TestChainedSink):
 
 
 def test_a_governed_call_is_chained_with_its_outcome(tmp_path: Path) -> None:
+    """The closing event, whose outcome is part of the hash."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=True)) as sink:
         Edictum(audit_sink=sink).dispatch_sync("t", {"ratio": 0.5}, lambda ratio: "Error: no")
@@ -102,6 +103,7 @@ def test_a_restart_begins_a_chain_that_the_next_head_lists(tmp_path: Path) -> No
 
 
 def test_a_closed_sink_that_is_used_again_begins_a_chain(tmp_path: Path) -> None:
+    """The old one has ended, and nothing is written to it."""
     sink = FileAuditSink(tmp_path / "audit.jsonl", chain=True)
     for _ in range(2):
         emit(sink, "t")
@@ -111,6 +113,7 @@ def test_a_closed_sink_that_is_used_again_begins_a_chain(tmp_path: Path) -> None
 
 
 def test_a_head_is_written_though_no_event_comes(tmp_path: Path) -> None:
+    """A timer writes it."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=Chain(head_seconds=0.01))) as sink:
         emit(sink, "t")
@@ -138,6 +141,7 @@ def test_heads_are_copied_to_files_and_functions(
 
 
 def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
+    """Parent and child do not write one chain."""
     path = tmp_path / "audit.jsonl"
     sink = FileAuditSink(path, chain=True)
     emit(sink, "parent")
@@ -154,6 +158,7 @@ def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
 
 
 def test_threads_of_one_sink_write_one_chain(tmp_path: Path) -> None:
+    """One after the other, whichever thread comes first."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=Chain(head_events=7))) as sink:
         threads = [threading.Thread(target=emit, args=(sink, *"abcdefghij")) for _ in range(8)]
@@ -169,6 +174,7 @@ def test_threads_of_one_sink_write_one_chain(tmp_path: Path) -> None:
 
 
 def test_a_key_is_private_to_its_owner_and_never_replaced(tmp_path: Path) -> None:
+    """Mode 0600, and an error if the name is taken."""
     public = generate_key(tmp_path / "keys" / "audit.key")
     private = tmp_path / "keys" / "audit.key"
     assert private.stat().st_mode & 0o777 == 0o600
@@ -180,6 +186,7 @@ def test_a_key_is_private_to_its_owner_and_never_replaced(tmp_path: Path) -> Non
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    """With the command that mends it."""
     generate_key(tmp_path / "key")
     (tmp_path / "key").chmod(0o640)
     with pytest.raises(EdictumConfigError, match="can be read by others"):
@@ -188,6 +195,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "secret-text", "-----BEGIN PRIVATE KEY-----\nsecret-text"])
 def test_a_file_without_a_key_is_refused_and_not_quoted(tmp_path: Path, content: str) -> None:
+    """What it holds may be a secret."""
     path = tmp_path / "key"
     path.write_text(content)
     path.chmod(0o600)
@@ -200,6 +208,7 @@ def test_a_file_without_a_key_is_refused_and_not_quoted(tmp_path: Path, content:
 
 
 def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path) -> None:
+    """Nor the other way round."""
     public = generate_key(tmp_path / "key")
     with pytest.raises(EdictumConfigError, match="holds no public Ed25519 key"):
         verify(tmp_path / "audit.jsonl", public_key=tmp_path / "key")
@@ -211,6 +220,7 @@ def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path) -> None:
 def test_the_key_is_in_no_file_and_no_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Not in the log, the heads, log lines or representations."""
     generate_key(tmp_path / "key")
     secret = (tmp_path / "key").read_text().splitlines()[1]
     chain = Chain(key=tmp_path / "key", head_events=1)
@@ -223,6 +233,7 @@ def test_the_key_is_in_no_file_and_no_text(
 
 @pytest.mark.parametrize("options", [{"head_events": 0}, {"head_seconds": 0}])
 def test_a_chain_without_heads_is_refused(options: dict[str, int]) -> None:
+    """Every so many events, and every so many seconds, are both needed."""
     with pytest.raises(EdictumConfigError, match="a head every"):
         Chain(**options)  # type: ignore[arg-type]  # each value has its own type
 
@@ -232,6 +243,7 @@ def test_a_chain_without_heads_is_refused(options: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("compress", [False, True, "gzip", "zstd"])
 def test_rotation_and_compression_keep_the_chain(tmp_path: Path, compress: Any) -> None:
+    """All records are read back, from all files, in their order."""
     path = tmp_path / "audit.jsonl"
     options = {"max_bytes": 4_000, "keep": 100, "compress": compress}
     tools = [f"tool-{number}" for number in range(30)]
@@ -259,6 +271,7 @@ def test_a_compressed_file_beside_its_plain_one_is_not_read_twice(tmp_path: Path
 
 
 def test_compression_that_fails_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    """The plain file is kept, and read."""
     path = tmp_path / "audit.jsonl"
     (tmp_path / ".audit.jsonl.1.gz.part").mkdir()
     with closing(FileAuditSink(path, chain=True, max_bytes=1, keep=9, compress="gzip")) as sink:
@@ -293,11 +306,13 @@ def test_a_file_that_is_being_compressed_is_not_renamed(
 
 
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
+    """When the sink is made."""
     with pytest.raises(EdictumConfigError, match="compress is 'rar'"):
         FileAuditSink(tmp_path / "audit.jsonl", compress="rar")  # type: ignore[arg-type]  # on purpose
 
 
 def test_an_exported_log_is_still_chained(tmp_path: Path) -> None:
+    """Records are written as they were, compressed or not."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=True)) as sink:
         Edictum(audit_sink=sink).run_sync("t", {"ratio": 1e20, "é": "\ue000"}, lambda **given: 0.5)
@@ -307,6 +322,7 @@ def test_an_exported_log_is_still_chained(tmp_path: Path) -> None:
 
 
 def test_a_log_that_another_program_moves_stays_one_chain(tmp_path: Path) -> None:
+    """Until that program deletes a part of it."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=True)) as sink:
         emit(sink, "1", "2")
@@ -334,6 +350,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_events_that_wait_together_share_an_fsync(tmp_path: Path, synced: list[int]) -> None:
+    """Each is on the disk when it was awaited."""
     path = tmp_path / "audit.jsonl"
     sink = FileAuditSink(path, fsync="batch")
     pending = [sink.emit(AuditEvent(tool_name=f"{number}")) for number in range(200)]
@@ -365,6 +382,8 @@ async def test_a_file_is_synced_before_it_is_rotated_or_listed(
 async def test_an_fsync_that_fails_fails_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Later events are written, and the log verifies."""
+
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -384,6 +403,7 @@ async def test_an_fsync_that_fails_fails_those_who_wait(
 
 
 def test_an_unknown_fsync_is_refused(tmp_path: Path) -> None:
+    """When the sink is made."""
     with pytest.raises(EdictumConfigError, match="fsync is 'often'"):
         FileAuditSink(tmp_path / "audit.jsonl", fsync="often")  # type: ignore[arg-type]  # on purpose
 
@@ -467,6 +487,7 @@ def test_lines_that_are_no_records_are_said_and_change_nothing(tmp_path: Path) -
 
 
 def test_a_heads_file_that_a_crash_has_cut_goes_on(tmp_path: Path) -> None:
+    """The next head follows the newest whole one."""
     path = tmp_path / "audit.jsonl"
     heads = Path(f"{path}.heads")
     with closing(FileAuditSink(path, chain=Chain(head_events=1))) as sink:
@@ -479,6 +500,7 @@ def test_a_heads_file_that_a_crash_has_cut_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_jumps_back_changes_nothing(tmp_path: Path) -> None:
+    """The order of a chain is that of its numbers."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path, chain=True)) as sink:
         for second in (30, 10, 20):

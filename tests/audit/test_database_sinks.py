@@ -77,6 +77,7 @@ def make_calls(*sinks: Any) -> None:
 def test_a_database_answers_as_a_file_does(
     asked: dict[str, Any], database_url: str, opened: Opened, tmp_path: Path
 ) -> None:
+    """The same events, in the same order, for every kind of filter."""
     path = tmp_path / "audit.jsonl"
     with closing(FileAuditSink(path)) as file:
         make_calls(opened(database_url), file)
@@ -98,6 +99,7 @@ def test_times_are_compared_exactly(database_url: str, opened: Opened) -> None:
 
 
 def test_many_pages_are_read_in_order(database_url: str, opened: Opened) -> None:
+    """More events than are fetched at a time."""
     sink = opened(database_url)
 
     async def write() -> None:
@@ -122,6 +124,7 @@ def test_text_that_a_database_cannot_store_is_found(database_url: str, opened: O
 
 
 def test_a_guard_is_asked_through_its_database(database_url: str) -> None:
+    """It is opened by its URL, and is well."""
     guard = Edictum(audit_sink=database_url, local_events=0)
     guard.dispatch_sync("refund", {}, lambda: 1)
     assert [event["action"] for event in guard.audit.query(tool="refund")] == [
@@ -137,6 +140,7 @@ def test_a_guard_is_asked_through_its_database(database_url: str) -> None:
 
 
 def test_a_row_that_was_damaged_is_told(tmp_path: Path, opened: Opened) -> None:
+    """The others are read."""
     url = f"sqlite:///{tmp_path}/audit.db"
     make_calls(opened(url))
     with sqlite3.connect(tmp_path / "audit.db") as db:
@@ -148,14 +152,17 @@ def test_a_row_that_was_damaged_is_told(tmp_path: Path, opened: Opened) -> None:
 
 
 def test_a_call_is_not_started_when_its_event_cannot_be_written(tmp_path: Path) -> None:
+    """The directory of the file is not there."""
     sink, ran = SqliteAuditSink(tmp_path / "none" / "audit.db", wait_s=0.5), []
     outcome = Edictum(audit_sink=sink).dispatch_sync("t", {}, lambda: ran.append(1))
     assert isinstance(outcome, ToolDenied)
     assert outcome.decision_source == "audit"
     assert ran == []
+    PORTAL.run(sink.close())
 
 
 def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    """Nothing is written to it."""
     with sqlite3.connect(tmp_path / "theirs.db") as db:
         db.execute("CREATE TABLE event (id)")
     with pytest.raises(EdictumConfigError, match="belongs to another program"):
@@ -180,5 +187,6 @@ def test_a_file_of_a_newer_version(tmp_path: Path, opened: Opened, newer: tuple[
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "sqlite:///", "sqlite:///a.db?lock=1", "audit"])
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    """When the guard is made."""
     with pytest.raises(EdictumConfigError):
         Edictum(audit_sink=url)

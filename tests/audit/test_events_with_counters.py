@@ -65,6 +65,7 @@ def check_same_as_in_memory(guard: Edictum) -> None:
 
 
 def test_the_database_fills_in_the_counters(make_guard: MakeGuard) -> None:
+    """Even where an argument looks like them."""
     guard = make_guard()
     assert is_joined(guard)
     for body in (lambda text: 1, lambda text: 1 / 0, lambda text: 3):
@@ -81,6 +82,7 @@ def test_the_database_fills_in_the_counters(make_guard: MakeGuard) -> None:
 
 
 def test_calls_at_once_are_each_recorded_with_their_own_counters(make_guard: MakeGuard) -> None:
+    """No number is missing, and none is there twice."""
     guard = make_guard()
 
     async def call() -> None:
@@ -94,6 +96,7 @@ def test_calls_at_once_are_each_recorded_with_their_own_counters(make_guard: Mak
 
 
 def test_a_denied_call_is_recorded_with_its_attempt(make_guard: MakeGuard) -> None:
+    """The contract has decided before the ledger is asked."""
     guard = make_guard(contracts=[denying("never")])
     assert isinstance(guard.dispatch_sync("t", {}, lambda: 1, session_id="s"), ToolDenied)
     assert list_steps(guard) == [("call_denied", 1, 0)]
@@ -114,6 +117,7 @@ def test_a_full_limit_is_recorded_as_a_denial_and_not_as_a_call(make_guard: Make
 
 
 def test_a_limit_that_observes_is_recorded_before_the_call(make_guard: MakeGuard) -> None:
+    """The event that went with the reservation is not written."""
     guard = make_guard(limits=OperationLimits(max_tool_calls=1), mode="observe")
     for _ in range(2):
         guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
@@ -145,6 +149,8 @@ def test_session_contracts_are_asked_before_the_call_is_recorded(make_guard: Mak
 
 
 def test_warnings_stand_before_the_event_that_closes_the_call(make_guard: MakeGuard) -> None:
+    """They have the counters of the settlement as well."""
+
     @postcondition("t", id="odd")
     def odd(call: Any, result: Any) -> Verdict:
         return Verdict.fail("even")
@@ -160,6 +166,7 @@ def test_warnings_stand_before_the_event_that_closes_the_call(make_guard: MakeGu
 
 
 def test_other_sinks_get_the_same_events(make_guard: MakeGuard, database_url: str) -> None:
+    """With the counters that the database has filled in."""
     from edictum.testing import RecordingSink
 
     other = RecordingSink()
@@ -174,6 +181,7 @@ def test_other_sinks_get_the_same_events(make_guard: MakeGuard, database_url: st
 
 
 def test_which_ledgers_and_sinks_are_joined(tmp_path: Path) -> None:
+    """Those of one file; every call is recorded in any case."""
     url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
     (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
     cases = {
@@ -280,6 +288,7 @@ def test_a_call_that_cannot_be_written_is_counted(make_guard: MakeGuard) -> None
 
 
 def test_a_tool_that_is_interrupted_is_counted_and_recorded(make_guard: MakeGuard) -> None:
+    """In one transaction too."""
     guard = make_guard()
 
     def interrupt() -> None:

@@ -65,7 +65,7 @@ class Case:
 
     def check(self, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
         given = [str(self.evidence), *(more or ("--public-key", str(self.public_key)))]
-        code = verify_evidence.main(given)
+        code = verify_evidence.verify_file(given)
         return code, capsys.readouterr().out
 
 
@@ -86,6 +86,7 @@ def case(tmp_path: Path) -> Case:
 
 
 def test_evidence_has_the_events_what_was_shown_and_the_policy(case: Case) -> None:
+    """Of one session: its events, the question and the answer, and the bundle's text."""
     data = json.loads(case.evidence.read_text())
     records = {record["_chain"]["hash"]: record for record in map(json.loads, data["records"])}
     events = [records[digest] for digest in data["selected"]]
@@ -125,7 +126,8 @@ def test_evidence_is_verified_by_a_program_of_its_own(case: Case, tmp_path: Path
 
 
 def test_a_key_of_the_file_itself_is_said(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify_evidence.main([str(case.evidence)]) == 0
+    """Without a key of the examiner's own, the one in the file is used, and that is printed."""
+    assert verify_evidence.verify_file([str(case.evidence)]) == 0
     assert "compare it with one that you trust" in capsys.readouterr().out
 
 
@@ -169,6 +171,7 @@ CHANGED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_changed_evidence_proves_nothing(
     case: Case, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    """Each part that was changed is named, and the exit code is 1."""
     change, text = CHANGED[name]
     case.edit(change)
     code, told = case.check(capsys)
@@ -179,18 +182,21 @@ def test_changed_evidence_proves_nothing(
 def test_evidence_signed_by_another_key_proves_nothing(
     case: Case, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """The examiner's key counts, not the one in the file."""
     other = generate_key(tmp_path / "other")
     code, told = case.check(capsys, "--public-key", str(other))
     assert (code, "is not signed with the key" in told) == (1, True)
 
 
 def test_text_that_is_not_canonical_is_said(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """One byte more than the canonical form is a change."""
     case.evidence.write_text(case.evidence.read_text() + "\n")
     code, told = case.check(capsys)
     assert (code, "not canonical JSON" in told) == (1, True)
 
 
 def test_events_behind_the_newest_head_are_counted(tmp_path: Path) -> None:
+    """They are not proven until a head lists them."""
     public = generate_key(tmp_path / "key")
     chain = Chain(key=tmp_path / "key", head_events=3)
     sink = FileAuditSink(tmp_path / "audit.jsonl", chain=chain)
@@ -199,13 +205,14 @@ def test_events_behind_the_newest_head_are_counted(tmp_path: Path) -> None:
     made = write_evidence(sink, tmp_path / "evidence.json", public_key=public)
     assert (made.selected, made.records, made.unlisted, made.unknown_policies) == (4, 4, 1, ("v1",))
     given = [str(tmp_path / "evidence.json"), "--public-key", str(public)]
-    assert verify_evidence.main(given) == 1
+    assert verify_evidence.verify_file(given) == 1
     sink.close()
     assert write_evidence(sink, tmp_path / "evidence.json").unlisted == 0
-    assert verify_evidence.main(given) == 0
+    assert verify_evidence.verify_file(given) == 0
 
 
 def test_a_policy_of_layers_has_the_version_that_events_have(case: Case, tmp_path: Path) -> None:
+    """Several bundles that were in force together have one version."""
     layer = tmp_path / "layer.yaml"
     layer.write_text(BUNDLE.replace("ask-first", "ask-again"))
     with closing(FileAuditSink(case.log, chain=True)) as sink:
@@ -218,6 +225,7 @@ def test_a_policy_of_layers_has_the_version_that_events_have(case: Case, tmp_pat
 
 
 def test_a_log_that_was_changed_gives_no_evidence(case: Case) -> None:
+    """It is refused as soon as a changed record would be part of it."""
     case.log.write_text(case.log.read_text().replace('"s1"', '"s9"', 1))
     with pytest.raises(EdictumConfigError, match="was changed, so it proves nothing"):
         write_evidence(case.log, case.evidence)
@@ -225,6 +233,7 @@ def test_a_log_that_was_changed_gives_no_evidence(case: Case) -> None:
 
 
 def test_a_policy_that_is_not_there_is_said(case: Case, tmp_path: Path) -> None:
+    """A file that cannot be read is an error, not a missing policy."""
     with pytest.raises(EdictumConfigError, match="A policy cannot be read"):
         write_evidence(case.log, case.evidence, policies=[tmp_path / "missing"])
 
@@ -241,4 +250,5 @@ DATA = st.recursive(
 @example(5.960464477539063e-08)  # the nearest of two shortest texts
 @given(DATA)
 def test_the_program_writes_canonical_json_as_the_library_does(data: Any) -> None:
+    """The two were written apart; any data is the same to both."""
     assert verify_evidence._to_canonical(data) == write_canonical(data)

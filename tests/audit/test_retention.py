@@ -46,6 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_nothing_younger_is_deleted_whatever_keep_says(path: Path) -> None:
+    """There are more old files than `keep` then."""
     with closing(open_sink(path, chain=True, retain="180d")) as sink:
         emit(sink, *"123456")
     assert names(path) == list("123456")
@@ -54,6 +55,7 @@ def test_nothing_younger_is_deleted_whatever_keep_says(path: Path) -> None:
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_what_is_old_enough_is_deleted_and_leaves_its_hash(path: Path, compress: bool) -> None:
+    """In a head, with the positions of its writers."""
     with closing(open_sink(path, chain=True, retain="180d", compress=compress)) as sink:
         emit(sink, *"1234", at=OLD)
         make_old(path)
@@ -78,6 +80,7 @@ def test_a_file_that_is_old_with_an_event_that_is_not_is_kept(path: Path) -> Non
 
 
 def test_a_file_that_is_not_old_with_events_that_are_is_kept(path: Path) -> None:
+    """Both times must be old enough."""
     with closing(open_sink(path, chain=True, retain="180d")) as sink:
         emit(sink, *"1234", at=OLD)
         emit(sink, "5")
@@ -115,6 +118,7 @@ def test_a_sink_without_a_chain_deletes_nothing_of_a_chained_log(path: Path) -> 
 
 
 def test_without_retention_keep_decides_and_what_is_deleted_is_named(path: Path) -> None:
+    """The log verifies without what was deleted."""
     with closing(open_sink(path, chain=True)) as sink:
         emit(sink, *"123456")
         assert names(path) == ["4", "5", "6"]
@@ -123,6 +127,7 @@ def test_without_retention_keep_decides_and_what_is_deleted_is_named(path: Path)
 
 
 def test_a_file_that_another_program_deletes_is_missed(path: Path) -> None:
+    """No head says that it was deleted."""
     with closing(open_sink(path, chain=True, retain="180d")) as sink:
         emit(sink, *"12345")
     (path.parent / "audit.jsonl.4").unlink()
@@ -148,10 +153,12 @@ def test_a_deletion_before_its_time_is_found(path: Path) -> None:
 
 @pytest.mark.parametrize("retain", ["soon", "180", -1])
 def test_a_retention_that_is_not_a_length_of_time_is_refused(path: Path, retain: Any) -> None:
+    """When the sink is made."""
     with pytest.raises(EdictumConfigError, match="not a length of time"):
         FileAuditSink(path, chain=True, retain=retain)
 
 
 def test_retention_needs_a_chain(path: Path) -> None:
+    """Without heads there is no place for what is left of a file."""
     with pytest.raises(EdictumConfigError, match="retain= needs a chain"):
         FileAuditSink(path, retain="180d")

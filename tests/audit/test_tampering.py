@@ -69,6 +69,7 @@ def tell(found: Verification) -> list[tuple[str, int, int]]:
 
 
 def test_an_untouched_log_verifies(log: Log) -> None:
+    """All records of both writers, and all heads."""
     found = log.verify()
     assert found.ok, found.problems
     assert (found.records, found.writers, found.unlisted, found.notes) == (2 * EVENTS, 2, 0, [])
@@ -170,6 +171,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("name", TAMPERED)
 def test_tampering_with_records_is_found_and_named(log: Log, name: str) -> None:
+    """Its kind, the line, and the number of the record."""
     change, expected = TAMPERED[name]
     edit(log.path, change)
     assert tell(log.verify()) == expected
@@ -208,6 +210,7 @@ TAMPERED_HEADS = {
 
 @pytest.mark.parametrize("name", TAMPERED_HEADS)
 def test_tampering_with_heads_is_found_and_named(log: Log, name: str) -> None:
+    """And the records are not blamed for it."""
     change, text = TAMPERED_HEADS[name]
     edit(log.heads, change)
     found = log.verify()
@@ -253,16 +256,18 @@ def test_a_cut_end_of_records_and_heads_shows_only_in_heads_kept_elsewhere(log: 
 
 
 def test_a_log_without_heads_is_doubted_only_if_a_key_is_asked_for(log: Log) -> None:
+    """A short log that was not closed has none yet."""
     log.heads.unlink()
     assert [str(found) for found in log.verify(copies=False).problems] == [
-        "heads: head: there is no head of this log: removed"
+        "heads: head: this log has no head: removed"
     ]
     found = verify(log.path)
     assert found.ok
-    assert found.notes == ["there is no head of this log, so a cut end does not show"]
+    assert found.notes == ["this log has no head, so a cut end does not show"]
 
 
 def test_a_log_that_is_not_chained_does_not_verify(tmp_path: Path) -> None:
+    """None of its lines has a place in a chain."""
     sink = FileAuditSink(tmp_path / "plain.jsonl")
     Edictum(audit_sink=sink).run_sync("t", {}, lambda: 1)
     sink.close()

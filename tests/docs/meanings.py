@@ -58,7 +58,7 @@ MEANINGS: dict[str, dict[str, str]] = {
             "where a person is asked: a backend, or the URL of a queue; without one, calls that"
             " need approval are refused"
         ),
-        "audit_sink": "where events go besides memory: one sink, or several",
+        "audit_sink": "where events go besides memory: a sink, the URL of a database, or several of these",
         "redaction": (
             "what is taken out of everything that is written down, and by `redact` postconditions"
             " without a function of their own"
@@ -365,6 +365,25 @@ MEANINGS: dict[str, dict[str, str]] = {
         "chain": "make changed, removed and added records show; a `Chain` says how heads are made",
         "retain": "for how long nothing is deleted, whatever `keep` says; needs a chain",
         "compress": 'of rotated files: "gzip", "zstd", or True for zstd if it is installed',
+    },
+    "SqliteAuditSink": {
+        "path": "the file, which may be that of the sessions; its directory must be there",
+        "chain": "make changed, removed and added events show; a `Chain` says how heads are made",
+        "wait_s": "how long a call waits for the database before it is denied",
+        "when_full": '"block": calls wait for room; "drop": they never wait, and events are dropped',
+        "max_waiting": "how many events may wait",
+    },
+    "PostgresAuditSink": {
+        "url": "the database, with `?schema=` and `?pooler=` as for a session store",
+        "wait_s": "how long a call waits for the database before it is denied",
+        "credentials": "a function that returns a password, or a user and a password",
+        "when_full": '"block": calls wait for room; "drop": they never wait, and events are dropped',
+        "max_waiting": "how many events may wait",
+    },
+    "open_audit": {
+        "url": "of the database",
+        "chain": "as for `SqliteAuditSink`",
+        "when_full": "as for `SqliteAuditSink`",
     },
     "Chain": {
         "key": "the private key that signs heads; None: they are not signed",

@@ -31,13 +31,13 @@ class CommittedChain:
         record, self._uncommitted = (self._uncommitted or self._chain.position).append(line)
         return record
 
-    def note_committed(self) -> None:
+    def note_commit(self) -> None:
         """Go on behind what was written; write a head if one is due."""
         position, self._uncommitted = self._uncommitted, None
         if position is None:
             return
         with self._lock:
-            if self._chain.note_written(position):
+            if self._chain.advance(position):
                 self._write_head()
             elif self._timer is None:
                 self._start_timer()

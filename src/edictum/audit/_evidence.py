@@ -25,7 +25,7 @@ from edictum.errors import BackendError, EdictumConfigError
 EVIDENCE_VERSION = 1
 PolicyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # What the person was shown, and who asked.
-SHOWN = ("tool_name", "tool_args", "reason", "principal", "timestamp")
+SHOWN_FIELDS = ("tool_name", "tool_args", "reason", "principal", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def write_evidence(
     put into the file for reference; an examiner uses one that was received otherwise.
     """
     reader = find_chain_reader(source)
-    heads = dict(_read_listed(reader.read_heads(LogReading())))
+    heads = dict(_read_positions(reader.read_heads(LogReading())))
     tests = read_filter(wanted).list_tests()
     found = _Selection(heads)
     for _, line in reader.read_records(LogReading()):
@@ -74,12 +74,12 @@ def write_evidence(
         selected=len(content["selected"]),
         records=len(content["records"]),
         heads=len(content["heads"]),
-        unlisted=found.count_unlisted(),
+        unlisted=found.count_pending(),
         unknown_policies=tuple(sorted(missing)),
     )
 
 
-def _read_listed(lines: Iterator[NumberedLine]) -> Iterator[tuple[tuple[str, int], ChainHead]]:
+def _read_positions(lines: Iterator[NumberedLine]) -> Iterator[tuple[tuple[str, int], ChainHead]]:
     """Yield the heads by what they list."""
     for _, line in lines:
         if line is not None and (head := read_head(line)) is not None:
@@ -89,10 +89,9 @@ def _read_listed(lines: Iterator[NumberedLine]) -> Iterator[tuple[tuple[str, int
 
 def _read_layers(files: PolicyFiles) -> dict[str, Any]:
     """Return the texts of a policy, with the version that events call it by."""
-    is_one = isinstance(files, str | os.PathLike)
-    paths = [files] if is_one else files
+    paths = [files] if isinstance(files, str | os.PathLike) else files
     try:
-        texts = [Path(path).read_text() for path in paths]  # type: ignore[arg-type, union-attr]  # told apart in the line above
+        texts = [Path(path).read_text() for path in paths]
     except (OSError, UnicodeDecodeError) as exc:
         raise EdictumConfigError(
             f"A policy cannot be read: {exc}.", hint="Pass the files of bundles."
@@ -149,13 +148,13 @@ class _Selection:
             event["approval_id"], {"approval_id": event["approval_id"], "answers": []}
         )
         if event["action"] == "call_approval_requested":
-            known["shown"] = {name: event.get(name) for name in SHOWN} | {"record": digest}
+            known["shown"] = {name: event.get(name) for name in SHOWN_FIELDS} | {"record": digest}
         else:
             names = ("action", "approver", "reason", "timestamp")
             answer = {name: event.get(name) for name in names} | {"record": digest}
             known["answers"].append(answer)
 
-    def count_unlisted(self) -> int:
+    def count_pending(self) -> int:
         return sum(is_wanted for pending in self._open.values() for _, is_wanted in pending)
 
     def describe(self, policies: list[dict[str, Any]], public_key: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 
 MAX_COMPARED = 100_000  # sessions
-CLOSING = ("call_executed", "call_failed")
+ENDING_ACTIONS = ("call_executed", "call_failed")
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class SessionTally:
     def add(self, event: EventData) -> None:
         attempts = event.get("session_attempt_count") or 0
         executions = event.get("session_execution_count") or 0
-        is_end = event["action"] in CLOSING
+        is_end = event["action"] in ENDING_ACTIONS
         if attempts == 1 and not is_end and self.ends:  # it was reset, or forgotten meanwhile
             self.attempts = self.ends = 0
         self.attempts = max(self.attempts, attempts)

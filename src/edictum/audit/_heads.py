@@ -31,8 +31,8 @@ from edictum.core.durations import parse_duration
 from edictum.errors import EdictumConfigError
 
 HeadCopy = str | os.PathLike[str] | Callable[[str], object]
-Place: TypeAlias = tuple[str, int]  # a file, or a table, and the number of the line or row
-NumberedLine: TypeAlias = tuple[Place, bytes | None]
+LinePlace: TypeAlias = tuple[str, int]  # a file, or a table, and the number of the line or row
+NumberedLine: TypeAlias = tuple[LinePlace, bytes | None]
 TAIL_BYTES = 64 * 1024
 
 
@@ -59,8 +59,10 @@ class Chain:
             )
 
     def list_copies(self) -> list[HeadCopy]:
-        is_one = isinstance(self.copy_to, str | os.PathLike) or callable(self.copy_to)
-        return [self.copy_to] if is_one else list(self.copy_to)  # type: ignore[arg-type, list-item]  # told apart in the line above
+        places = self.copy_to
+        if isinstance(places, str | os.PathLike) or callable(places):
+            return [places]
+        return list(places)
 
 
 def read_retention(retain: str | float | None) -> float:
@@ -107,7 +109,7 @@ class HeadFile:
         retain_s: float,
         deleted: Iterable[DeletedFile] = (),
     ) -> ChainHead:
-        """Add a head that follows the newest one, whoever has written that."""
+        """Add a head that follows the newest one, of any process."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "a+b", buffering=0) as file, hold_lock(file):
@@ -198,7 +200,7 @@ class SinkChain:
         self.start_anew()
         self._ended, self._due_at = ended, due_at
 
-    def note_written(self, position: ChainPosition) -> bool:
+    def advance(self, position: ChainPosition) -> bool:
         """Go on behind a record that was written; return whether a head is due."""
         if not self.has_unlisted():
             self._due_at = time.monotonic() + self.head_seconds

@@ -184,9 +184,17 @@ class SinkPort:
 
     def _send(self, event: Any) -> None:
         """Give the sink an event that has its place, and let the caller go on."""
-        give = self._prepare(event)
-        sent = PORTAL.start(_finish(give)) if self._writer is None else self._writer.submit(give)
-        sent.add_done_callback(self._note_end)
+        try:
+            give = self._prepare(event)
+            if self._writer is None:
+                sent = PORTAL.start(_finish(give))
+            else:
+                sent = self._writer.submit(give)
+        except Exception as exc:  # such as no thread to be had
+            self._room.give_back()
+            self.note_failure(exc)
+        else:
+            sent.add_done_callback(self._note_end)
 
     def _note_end(self, ended: Future[Any]) -> None:
         self._room.give_back()

@@ -13,13 +13,12 @@ from typing import Any
 import asyncpg
 
 from edictum.audit._filters import EventData, EventFilter
-from edictum.audit._reading import LogReading, filter_events, parse_stored
+from edictum.audit._reading import LogReading, filter_events, parse_body
 from edictum.audit._rows import EventRow, list_conditions
 from edictum.errors import BackendError
 from edictum.execution.portal import Portal
 from edictum.sessions._batching import Batch, Operation
 from edictum.sessions._postgres import (
-    CLOSE_S,
     PostgresConnection,
     PostgresStore,
     explain_error,
@@ -27,6 +26,7 @@ from edictum.sessions._postgres import (
 from edictum.sessions._postgres_schema import PostgresSchema, call_in_schema
 
 _PAGE_ROWS = 1_000
+_CLOSE_S = 1.0
 _COLUMNS = (
     ("key", "text"),
     ("at_us", "bigint"),
@@ -117,7 +117,7 @@ class PostgresEventReader:
                 try:
                     yield from filter_events(self._read(portal, db, wanted, reading), wanted)
                 finally:
-                    portal.run(db.close(timeout=CLOSE_S))
+                    portal.run(db.close(timeout=_CLOSE_S))
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as exc:
                 message = f"The audit in {self._store.name} cannot be read: {explain_error(exc)}"
                 raise BackendError(message) from exc
@@ -137,7 +137,7 @@ class PostgresEventReader:
         while True:
             page = portal.run(db.fetch(f"{select} LIMIT {_PAGE_ROWS}", newest, *values))
             for newest, body in page:
-                event = parse_stored(body, f"{self._store.name}, event {newest}", reading)
+                event = parse_body(body, f"{self._store.name}, event {newest}", reading)
                 if event is not None:
                     yield event
             if len(page) < _PAGE_ROWS:

@@ -160,7 +160,7 @@ def parse_line(line: bytes) -> EventData | str:
     return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
 
 
-def parse_stored(body: str, where: str, reading: LogReading) -> EventData | None:
+def parse_body(body: str, where: str, reading: LogReading) -> EventData | None:
     """Return the event of a row of a database; None if it cannot be read, which is noted."""
     reading.lines += 1
     reading.bytes_read += len(body)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from edictum._audit_event import AuditEvent
-from edictum.audit._filters import EventFilter
+from edictum.audit._filters import EventData, EventFilter, read_timestamp
 from edictum.core._records import record
 from edictum.core.events import Entry, write_counters
 from edictum.core.limits import MILLION, Counters, Grant
 
 # The fields of a filter that have a column.
-COLUMNS = ("session", "tool", "action", "outcome")
+FILTERED_COLUMNS = ("session", "tool", "action", "outcome")
 _GLOB = re.compile(r"[*?\[]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -48,7 +48,7 @@ class EventRow:
         return f"{self.head}{write_counters(counters.attempts, counters.executions)}{self.tail}"
 
 
-def make_row(key: str, event: AuditEvent | Entry) -> EventRow:
+def make_event_row(key: str, event: AuditEvent | Entry) -> EventRow:
     """Return the row of an event whose counters are known."""
     if isinstance(event, Entry):
         return _make_entry_row(key, event, event.to_json(), None)
@@ -57,7 +57,7 @@ def make_row(key: str, event: AuditEvent | Entry) -> EventRow:
     return EventRow(key, _as_us(at), *names, event.action.value, event.outcome, event.to_json())
 
 
-def make_open_row(key: str, entry: Entry) -> EventRow:
+def make_open_event_row(key: str, entry: Entry) -> EventRow:
     """Return the row of an event whose counters the store fills in."""
     return _make_entry_row(key, entry, *entry.write_around_counters())
 
@@ -90,6 +90,15 @@ def find_counters(answer: Any) -> Counters | None:
     return answer if isinstance(answer, Counters) else None
 
 
+def fits_columns(event: EventData, columns: Sequence[Any]) -> bool:
+    """Return whether what is stored beside an event is what the event says."""
+    at_us, *names = columns
+    said = [clean_text(str(event.get(name) or "")) for name in ("session_id", "tool_name")]
+    expected = [*said, event["action"], event.get("outcome")]
+    is_rounded = isinstance(at_us, int) and abs(at_us - _as_us(read_timestamp(event))) <= 1
+    return is_rounded and names == expected
+
+
 def list_conditions(wanted: EventFilter) -> Iterator[tuple[str, str, Any]]:
     """Yield column, operator and value of what a database can test.
 
@@ -99,7 +108,7 @@ def list_conditions(wanted: EventFilter) -> Iterator[tuple[str, str, Any]]:
         yield "at", ">=", _as_us(wanted.since) - 1
     if wanted.until is not None:
         yield "at", "<=", _as_us(wanted.until)
-    for column in COLUMNS:
+    for column in FILTERED_COLUMNS:
         names = getattr(wanted, column)
         if names and not any(_GLOB.search(name) for name in names):
             yield column, "in", [clean_text(name) for name in names]

@@ -20,8 +20,8 @@ from typing import Any
 from edictum.audit._committed_chain import CommittedChain
 from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._heads import Chain, ChainFiles, NumberedLine
-from edictum.audit._reading import LogReading, filter_events, parse_stored
-from edictum.audit._rows import EventRow, find_counters, list_conditions
+from edictum.audit._reading import LogReading, filter_events, parse_body
+from edictum.audit._rows import EventRow, find_counters, fits_columns, list_conditions
 from edictum.core.limits import MILLION
 from edictum.errors import EdictumConfigError
 from edictum.sessions._batching import Operation, StoredVersion, check_stored_version
@@ -32,6 +32,7 @@ _READABLE_SINCE = 1
 _PAGE_ROWS = 1_000
 _FORGET_WRITERS_US = 86_400 * MILLION
 _INSERT = "INSERT INTO event (at, session, tool, action, outcome, body) VALUES (?, ?, ?, ?, ?, ?)"
+_SELECT = "SELECT id, body, at, session, tool, action, outcome FROM event"
 _NOTE_WRITER = (
     "INSERT INTO event_writer VALUES (?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET number = excluded.number, at = excluded.at"
@@ -71,8 +72,8 @@ class SqliteEvents(SqliteFile):
         self._table.write(db, events)
         return [None] * len(ops)
 
-    def _note_committed(self) -> None:
-        self._table.note_committed()
+    def _note_commit(self) -> None:
+        self._table.note_commit()
 
     def _forget(self) -> None:
         self._table.forget()
@@ -105,10 +106,10 @@ class SqliteEventTable:
         found = db.execute("SELECT number FROM event_writer WHERE id = ?", (self._id,)).fetchone()
         self._number = 0 if found is None else found[0]
 
-    def note_committed(self) -> None:
+    def note_commit(self) -> None:
         """Go on behind what was written in a transaction."""
         if self._chain is not None:
-            self._chain.note_committed()
+            self._chain.note_commit()
 
     def forget(self) -> None:
         """Forget what was written in a transaction that failed."""
@@ -190,12 +191,17 @@ class SqliteEventReader:
         return ChainFiles(self.path).read_heads(reading)
 
     def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
-        """Yield the lines of all events, with their numbers."""
+        """Yield the lines of all events, with their numbers.
+
+        The columns beside an event are not of the chain, and a changed one would hide the event
+        from questions: where they differ, the line gets a blank more, and so does not verify.
+        """
         with closing(self._open()) as db:
             try:
-                for number, body in self._read_rows(db, EventFilter(), reading):
-                    reading.lines += 1
-                    yield (str(self.path), number), body.encode()
+                for number, body, *columns in self._read_rows(db, EventFilter(), reading):
+                    event = parse_body(body, f"{self.path}, event {number}", reading)
+                    is_true = event is None or fits_columns(event, columns)
+                    yield (str(self.path), number), (body if is_true else f"{body} ").encode()
             except sqlite3.Error as exc:
                 raise self._unreadable(str(exc)) from exc
         reading.note_progress()
@@ -211,20 +217,19 @@ class SqliteEventReader:
     def _read(
         self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
     ) -> Iterator[EventData]:
-        for number, body in self._read_rows(db, wanted, reading):
-            event = parse_stored(body, f"{self.path}, event {number}", reading)
+        for number, body, *_ in self._read_rows(db, wanted, reading):
+            event = parse_body(body, f"{self.path}, event {number}", reading)
             if event is not None:
                 yield event
 
     def _read_rows(
         self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
-    ) -> Iterator[tuple[int, str]]:
+    ) -> Iterator[tuple[Any, ...]]:
         """Read page by page: a transaction that lasts would keep SQLite from tidying up."""
         condition, values = _make_condition(wanted)
         first, last = _find_range(db, wanted)
         reading.bytes_total += os.stat(self.path).st_size
-        found = f"id > ? AND id <= ? {condition}"
-        select = f"SELECT id, body FROM event WHERE {found} ORDER BY id"  # noqa: S608 - ours
+        select = f"{_SELECT} WHERE id > ? AND id <= ? {condition} ORDER BY id"
         while True:
             page = db.execute(f"{select} LIMIT {_PAGE_ROWS}", (first, last, *values)).fetchall()
             yield from page

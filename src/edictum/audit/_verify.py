@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from edictum.audit._gaps import find_gaps
-from edictum.audit._heads import ChainFiles, NumberedLine, Place, number_lines
+from edictum.audit._heads import ChainFiles, LinePlace, NumberedLine, number_lines
 from edictum.audit._keys import HeadVerifier, KeyPath
 from edictum.audit._query import query
 from edictum.audit._reading import LogReading, parse_line
@@ -91,7 +91,7 @@ class Verification:
     def add_problem(
         self,
         kind: ProblemKind,
-        place: Place | str,
+        place: LinePlace | str,
         text: str,
         at: ChainPosition | ChainRecord | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Verification:
             self.notes.append(text)
 
 
-def name_place(place: Place) -> str:
+def name_place(place: LinePlace) -> str:
     return f"{place[0]}:{place[1]}"
 
 
@@ -226,18 +226,18 @@ class HeadCheck:
         self.ended: dict[str, int] = {}  # where writers have ended
         self.deleted: dict[str, dict[int, str]] = {}  # by writer: sequence numbers and hashes
 
-    def check_line(self, place: Place, line: bytes | None) -> None:
+    def check_line(self, place: LinePlace, line: bytes | None) -> None:
         """Check the next head of the log."""
         head = self._read(place, line)
         if head is None:
             return
         self._found.heads += 1
         self._check_order(place, head)
-        self._read_signed(place, head)
+        self._gather(place, head)
         self._last = head
         self._hashes[head.number] = head.hash
 
-    def _read(self, place: Place, line: bytes | None) -> ChainHead | None:
+    def _read(self, place: LinePlace, line: bytes | None) -> ChainHead | None:
         head = None if line is None else read_head(line)
         if head is None and line is not None and not line.isspace():
             if _is_json(line):
@@ -246,7 +246,7 @@ class HeadCheck:
                 self._found.add_note(f"{name_place(place)}: torn, or not JSON")
         return head
 
-    def _check_order(self, place: Place, head: ChainHead) -> None:
+    def _check_order(self, place: LinePlace, head: ChainHead) -> None:
         last, number = self._last, head.number
         expected = 1 if last is None else last.number + 1
         if number > expected:
@@ -265,7 +265,7 @@ class HeadCheck:
         if last is not None and head.log != last.log:
             self._found.add_problem("head", place, f"head {number} is of another log, {head.log}")
 
-    def _read_signed(self, place: Place, head: ChainHead) -> None:
+    def _gather(self, place: LinePlace, head: ChainHead) -> None:
         """Gather what a head says, if it is signed as it should be."""
         if self._verifier is not None and not self._verifier.is_signed(head):
             how = "not signed" if not head.signature else "not signed with this key"
@@ -275,9 +275,9 @@ class HeadCheck:
         for listed in head.writers:
             self._note_writer(place, head, listed)
         for deleted in head.deleted:
-            self._note_deleted(place, head, deleted)
+            self._note_deletion(place, head, deleted)
 
-    def _note_writer(self, place: Place, head: ChainHead, listed: ListedWriter) -> None:
+    def _note_writer(self, place: LinePlace, head: ChainHead, listed: ListedWriter) -> None:
         position = listed.position
         if position.sequence < self.furthest.get(position.writer, 0):
             text = f"head {head.number} lists less of {position.writer} than an earlier one"
@@ -288,7 +288,7 @@ class HeadCheck:
         if listed.is_closed:
             self.ended[position.writer] = position.sequence
 
-    def _note_deleted(self, place: Place, head: ChainHead, deleted: DeletedFile) -> None:
+    def _note_deletion(self, place: LinePlace, head: ChainHead, deleted: DeletedFile) -> None:
         self._found.deleted += deleted.records
         for position in deleted.writers:
             self.deleted.setdefault(position.writer, {})[position.sequence] = position.hash
@@ -305,7 +305,7 @@ class HeadCheck:
             known = self._hashes.get(head.number)
             if known == head.hash:
                 continue
-            self._read_signed(place, head)
+            self._gather(place, head)
             how = "does not have it: removed" if known is None else "has another one: replaced"
             text = f"head {head.number} was kept here, and the log {how}"
             self._found.add_problem("head", place, text)
@@ -314,7 +314,7 @@ class HeadCheck:
         """Say what no head could show."""
         found = self._found
         if found.records and not found.heads and not found.counts["head"]:
-            text = "there is no head of this log"
+            text = "this log has no head"
             if self._verifier is not None:
                 found.add_problem("head", "heads", f"{text}: removed")
             else:
@@ -340,7 +340,7 @@ class _Gap:
 
     first: int
     last: int
-    place: Place  # of the record behind them
+    place: LinePlace  # of the record behind them
 
 
 @dataclass(slots=True)
@@ -350,10 +350,10 @@ class _WriterState:
     writer: str
     sequence: int
     hash: str
-    place: Place
+    place: LinePlace
     is_changed: bool = False  # the newest record was reported already
     gaps: list[_Gap] = field(default_factory=list)
-    torn: dict[int, Place] = field(default_factory=dict)
+    torn: dict[int, LinePlace] = field(default_factory=dict)
 
 
 class RecordCheck:
@@ -365,7 +365,7 @@ class RecordCheck:
         self._unseen = dict(heads.listed)
         self._writers: dict[str, _WriterState] = {}
 
-    def check_line(self, place: Place, line: bytes | None) -> None:
+    def check_line(self, place: LinePlace, line: bytes | None) -> None:
         """Check the next line of the log."""
         if line is None:
             self._found.add_note(f"{name_place(place)}: longer than 8 MiB")
@@ -374,12 +374,12 @@ class RecordCheck:
         if record is None:
             self._check_foreign(place, line)
         elif not record.is_intact:
-            self._check_damaged(place, line, record)
+            self._check_broken_hash(place, line, record)
         else:
             self._found.records += 1
             self._follow(place, record)
 
-    def _check_foreign(self, place: Place, line: bytes) -> None:
+    def _check_foreign(self, place: LinePlace, line: bytes) -> None:
         """Check a line that says nothing about a chain."""
         if line.isspace():
             return
@@ -389,7 +389,7 @@ class RecordCheck:
         else:
             self._found.add_problem("inserted", place, "this line is not of the chain")
 
-    def _check_damaged(self, place: Place, line: bytes, record: ChainRecord) -> None:
+    def _check_broken_hash(self, place: LinePlace, line: bytes, record: ChainRecord) -> None:
         state = self._find_state(place, record)
         if not _is_json(line):
             state.torn[record.sequence] = place
@@ -400,7 +400,7 @@ class RecordCheck:
         if record.sequence == state.sequence + 1:
             self._go_on(state, place, record, is_changed=True)
 
-    def _find_state(self, place: Place, record: ChainRecord) -> _WriterState:
+    def _find_state(self, place: LinePlace, record: ChainRecord) -> _WriterState:
         """Return how far a writer was followed: at first, to what was deleted before it."""
         state = self._writers.get(record.writer)
         if state is None:
@@ -410,7 +410,7 @@ class RecordCheck:
             state = self._writers[record.writer] = _WriterState(record.writer, *start, place)
         return state
 
-    def _follow(self, place: Place, record: ChainRecord) -> None:
+    def _follow(self, place: LinePlace, record: ChainRecord) -> None:
         state = self._find_state(place, record)
         expected = state.sequence + 1
         if record.sequence < expected:
@@ -424,7 +424,12 @@ class RecordCheck:
         self._compare(place, record)
 
     def _go_on(
-        self, state: _WriterState, place: Place, record: ChainRecord, *, is_changed: bool = False
+        self,
+        state: _WriterState,
+        place: LinePlace,
+        record: ChainRecord,
+        *,
+        is_changed: bool = False,
     ) -> None:
         state.sequence, state.hash, state.place = record.sequence, record.hash, place
         state.is_changed = is_changed
@@ -434,7 +439,7 @@ class RecordCheck:
             self._report_gap(state, state.gaps.pop(0))
         state.gaps.append(gap)
 
-    def _report_break(self, place: Place, record: ChainRecord, state: _WriterState) -> None:
+    def _report_break(self, place: LinePlace, record: ChainRecord, state: _WriterState) -> None:
         if state.sequence == 0 or state.hash == GENESIS:
             text = f"record 1 of {record.writer} is not the first that it wrote"
             self._found.add_problem("changed", place, text, record)
@@ -446,7 +451,7 @@ class RecordCheck:
         )
         self._found.add_problem("changed", state.place, text, at)
 
-    def _check_late(self, place: Place, record: ChainRecord, state: _WriterState) -> None:
+    def _check_late(self, place: LinePlace, record: ChainRecord, state: _WriterState) -> None:
         """Check a record that stands behind one with a higher number."""
         number = record.sequence
         gap = next((gap for gap in state.gaps if gap.first <= number <= gap.last), None)
@@ -461,7 +466,7 @@ class RecordCheck:
         parts = (_Gap(gap.first, number - 1, gap.place), _Gap(number + 1, gap.last, gap.place))
         state.gaps.extend(part for part in parts if part.first <= part.last)
 
-    def _compare(self, place: Place, record: ChainRecord) -> None:
+    def _compare(self, place: LinePlace, record: ChainRecord) -> None:
         """Compare a record with what heads say about it."""
         listed = self._unseen.pop((record.writer, record.sequence), None)
         name = f"record {record.sequence} of {record.writer}"

@@ -33,7 +33,8 @@ MAX_LISTED_WRITERS = 100
 
 _START = '{"_chain":{'
 _RECORD = re.compile(
-    rb'\{"_chain":\{"hash":"(?P<hash>[0-9a-f]{64})",(?P<rest>"previous":"(?P<previous>[0-9a-f]{64})"'
+    rb'\{"_chain":\{"hash":"(?P<hash>[0-9a-f]{64})",'
+    rb'(?P<rest>"previous":"(?P<previous>[0-9a-f]{64})"'
     rb',"sequence":(?P<sequence>[1-9][0-9]{0,15}),"writer":"(?P<writer>[0-9a-z-]{1,64})"\})'
 )
 
@@ -320,9 +321,9 @@ class ChainHead:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the head as JSON data."""
-        return {**self._list_signed(), "signature": self.signature}
+        return {**self._list_fields(), "signature": self.signature}
 
-    def _list_signed(self) -> dict[str, Any]:
+    def _list_fields(self) -> dict[str, Any]:
         return {
             "at": self.at,
             "deleted": [deleted.to_dict() for deleted in self.deleted],
@@ -340,7 +341,7 @@ class ChainHead:
 
     def to_signed_bytes(self) -> bytes:
         """Return what the signature is of: the head without it."""
-        return write_canonical(self._list_signed()).encode()
+        return write_canonical(self._list_fields()).encode()
 
     @property
     def hash(self) -> str:
@@ -371,7 +372,7 @@ def _make_head(data: dict[str, Any]) -> ChainHead:
         writers=tuple(map(_read_writer, data["writers"])),
         previous=str(data["previous"]),
         retain_s=float(data["retain_s"]),
-        deleted=tuple(map(_read_deleted, data["deleted"])),
+        deleted=tuple(map(_read_deletion, data["deleted"])),
         key=str(data["key"]),
         signature=str(data["signature"]),
     )
@@ -385,7 +386,7 @@ def _read_position(data: Mapping[str, Any]) -> ChainPosition:
     return ChainPosition(str(data["writer"]), int(data["sequence"]), str(data["hash"]))
 
 
-def _read_deleted(data: Mapping[str, Any]) -> DeletedFile:
+def _read_deletion(data: Mapping[str, Any]) -> DeletedFile:
     return DeletedFile(
         file=str(data["file"]),
         sha256=str(data["sha256"]),

@@ -32,7 +32,7 @@ class CompositeSink:
         for port in self._ports:
             if port in failed:
                 port.note_failure(failed[port])
-            elif port.failures:
+            elif port.failures and not port.drops:
                 port.note_success()
         self._raise("failed", [error for port, error in failed.items() if port.is_required])
 

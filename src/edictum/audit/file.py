@@ -174,7 +174,7 @@ class FileAuditSink:
     def _add_record(self, text: str, chain: SinkChain) -> None:
         record, position = chain.position.append_canonical(text)
         self._add(record)
-        if chain.note_written(position):
+        if chain.advance(position):
             self._sync_file()
             chain.write_head()
         elif self._timer is None:

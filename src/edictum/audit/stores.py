@@ -22,7 +22,7 @@ from edictum.audit._filters import EventData, EventFilter
 from edictum.audit._heads import Chain, NumberedLine
 from edictum.audit._ports import MAX_WAITING, check_waiting
 from edictum.audit._reading import EventReader, LogReading
-from edictum.audit._rows import EventRow, make_open_row, make_row
+from edictum.audit._rows import EventRow, make_event_row, make_open_event_row
 from edictum.audit.sinks import takes_entries
 from edictum.core.events import Entry
 from edictum.errors import BackendError, EdictumConfigError
@@ -68,7 +68,7 @@ class StoreAuditSink:
         """Return what the event is waited for with. One that tells how a call ended is sent now,
         and until it is written, even when the caller is gone.
         """
-        row = make_row(self._make_key(), event)
+        row = make_event_row(self._make_key(), event)
         op = Operation(self._pool, "event" if row.outcome is None else "closing event", row)
         if op.is_kept:
             self._pool.send(op)
@@ -87,7 +87,7 @@ class StoreAuditSink:
 
     def prepare(self, entry: Entry) -> EventRow:
         """Return an event for a ledger that has joined: its counters are filled in there."""
-        return make_open_row(self._make_key(), entry)
+        return make_open_event_row(self._make_key(), entry)
 
     def read_events(self, wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
         """Yield the events that match, in the order in which they were committed."""

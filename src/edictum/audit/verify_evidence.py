@@ -18,10 +18,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-MARK = '{"_chain":{"hash":"'
+RECORD_START = '{"_chain":{"hash":"'
 
 
-def main(argv: list[str] | None = None) -> int:
+def verify_file(argv: list[str] | None = None) -> int:
     """Print what is wrong with a file of evidence, or what it proves; return the exit code."""
     parser = argparse.ArgumentParser(description="Verify a file of evidence.")
     parser.add_argument("file", help="the file of evidence")
@@ -60,7 +60,7 @@ def find_problems(text: str, key: str | None) -> Iterator[str]:
     yield from _check_heads(data["heads"], key or data["public_key"], listed)
     yield from _check_records(data["records"], listed)
     records = {json.loads(line)["_chain"]["hash"]: json.loads(line) for line in data["records"]}
-    yield from _check_selected(data["selected"], records)
+    yield from _check_selection(data["selected"], records)
     yield from _check_policies(data["policies"])
     yield from _check_approvals(data["approvals"], records)
 
@@ -68,7 +68,7 @@ def find_problems(text: str, key: str | None) -> Iterator[str]:
 def _check_heads(lines: list[str], key: str | None, listed: dict[Any, str]) -> Iterator[str]:
     """Check signatures, and gather what the heads list."""
     if key is None:
-        yield "there is no public key; pass --public-key"
+        yield "no public key is known; pass --public-key"
         return
     for line in lines:
         head = json.loads(line)
@@ -108,13 +108,13 @@ def _check_records(lines: list[str], listed: dict[tuple[str, int], str]) -> Iter
         if before is not None and is_next and chain["previous"] != before["hash"]:
             yield f"{name} does not follow the record before it"
         if before is not None and not is_next:
-            yield from _check_listed(before, listed)
+            yield from _check_end(before, listed)
         ends[chain["writer"]] = chain
     for chain in ends.values():
-        yield from _check_listed(chain, listed)
+        yield from _check_end(chain, listed)
 
 
-def _check_listed(chain: dict[str, Any], listed: dict[tuple[str, int], str]) -> Iterator[str]:
+def _check_end(chain: dict[str, Any], listed: dict[tuple[str, int], str]) -> Iterator[str]:
     if listed.get((chain["writer"], chain["sequence"])) != chain["hash"]:
         name = f"record {chain['sequence']} of {chain['writer']}"
         yield f"{name}, and those before it, are listed by no signed head"
@@ -122,14 +122,17 @@ def _check_listed(chain: dict[str, Any], listed: dict[tuple[str, int], str]) -> 
 
 def _is_intact(line: str, chain: dict[str, Any]) -> bool:
     """Return whether the hash of a record is that of its text without the hash."""
-    if not line.startswith(f'{MARK}{chain["hash"]}",') or _to_canonical(json.loads(line)) != line:
+    if (
+        not line.startswith(f'{RECORD_START}{chain["hash"]}",')
+        or _to_canonical(json.loads(line)) != line
+    ):
         return False
-    rest = line[len(MARK) + len(chain["hash"]) + 2 :]
+    rest = line[len(RECORD_START) + len(chain["hash"]) + 2 :]
     digest = hashlib.sha256(f'{{"_chain":{{{rest}'.encode()).hexdigest()
     return bool(digest == chain["hash"])
 
 
-def _check_selected(selected: list[str], records: dict[str, Any]) -> Iterator[str]:
+def _check_selection(selected: list[str], records: dict[str, Any]) -> Iterator[str]:
     for digest in selected:
         if digest not in records:
             yield f"the event {digest} is not in the file"
@@ -187,4 +190,4 @@ def _to_number(value: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(verify_file())

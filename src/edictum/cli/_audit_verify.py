@@ -40,11 +40,11 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     if options.json:
         print(json.dumps(found.to_dict()))
     else:
-        _print_found(found)
+        _print_result(found)
     return 0 if found.ok else 1
 
 
-def _print_found(found: Verification) -> None:
+def _print_result(found: Verification) -> None:
     for problem in found.problems[:MAX_TOLD]:
         print(format_cell(str(problem)))
     if (left := found.counts.total() - MAX_TOLD) > 0:

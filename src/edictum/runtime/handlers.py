@@ -200,13 +200,13 @@ class EffectHandlers:
         waiting: deque[tuple[SinkPort, Awaitable[None]]] = deque()
         for sink in self._sinks:
             try:
-                emitted = _find_written(entry) if sink is sent else sink.emit(entry)
+                emitted = _confirm_write(entry) if sink is sent else sink.emit(entry)
             except USER_ERRORS as exc:
                 failures.append((sink, exc))
             else:
                 if emitted is not WRITTEN and emitted is not None and isawaitable(emitted):
                     waiting.append((sink, emitted))
-                elif sink.failures:
+                elif sink.failures and not sink.drops:  # else it is not known yet
                     sink.note_success()
         if waiting:
             return _Emission(failures, waiting, self.figures)
@@ -393,7 +393,7 @@ class _Emission:
             close(self.waiting.popleft()[1])
 
 
-def _find_written(entry: Entry | AuditEvent) -> Written:
+def _confirm_write(entry: Entry | AuditEvent) -> Written:
     """Return that an event is written, which went with the step of a ledger; raise if that was not
     answered.
     """

@@ -89,7 +89,7 @@ class EventTable(Protocol):
         """Write the events of operations that were answered so, within a transaction."""
         ...
 
-    def note_committed(self) -> None:
+    def note_commit(self) -> None:
         """Go on behind what was written in a transaction."""
         ...
 
@@ -187,7 +187,7 @@ class SqliteFile:
         """Prepare a file that was opened; refuse one that is not this version's."""
         raise NotImplementedError
 
-    def _note_committed(self) -> None:
+    def _note_commit(self) -> None:
         """Go on behind what was written in a transaction."""
 
     def _forget(self) -> None:
@@ -209,7 +209,7 @@ class SqliteFile:
             try:
                 yield db
                 db.execute("COMMIT")
-                self._note_committed()
+                self._note_commit()
             except BaseException:
                 self._forget()
                 if db.in_transaction:
@@ -300,9 +300,9 @@ class SqliteConnection(SqliteFile):
             self._is_table_open = True
         self._table.write_with(db, ops, answers)
 
-    def _note_committed(self) -> None:
+    def _note_commit(self) -> None:
         if self._table is not None:
-            self._table.note_committed()
+            self._table.note_commit()
 
     def _forget(self) -> None:
         self._sessions.clear()

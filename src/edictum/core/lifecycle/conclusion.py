@@ -97,7 +97,7 @@ def conclude(
     else:
         outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
     outcome = yield from _count_and_record(
-        Ended(admission, plan, context, ran, verdict, value, after), outcome, turn
+        JudgedCall(admission, plan, context, ran, verdict, value, after), outcome, turn
     )
     notes = admission.notes
     if admission.run.charges.note:
@@ -106,7 +106,7 @@ def conclude(
 
 
 @record
-class Ended:
+class JudgedCall:
     """A call that has run, and how it was judged."""
 
     admission: Admission
@@ -117,7 +117,7 @@ class Ended:
     value: Any
     after: AfterDecision
 
-    def settle(self, entries: tuple[Entry, ...]) -> Settlement:
+    def build_settlement(self, entries: tuple[Entry, ...]) -> Settlement:
         result = "success" if self.verdict.success else "failure"
         return _settlement(self.admission, self.plan, result, entries)
 
@@ -139,7 +139,7 @@ class Ended:
         return (*warnings, end)
 
 
-def _count_and_record(ended: Ended, outcome: ToolOutcome, turn: CallInTurn | None) -> Flow:
+def _count_and_record(ended: JudgedCall, outcome: ToolOutcome, turn: CallInTurn | None) -> Flow:
     """Settle the reservation, record how the call ended, and return its outcome.
 
     The events go with the settlement, unless an output is to be stored first.
@@ -152,7 +152,7 @@ def _count_and_record(ended: Ended, outcome: ToolOutcome, turn: CallInTurn | Non
     else:
         outcome = shaped
         entries = ended.make_entries(outcome)
-    counters = yield ended.settle(entries)
+    counters = yield ended.build_settlement(entries)
     if type(counters) is not Counters:
         outcome = with_note(outcome, ended.context, NOT_COUNTED, counters)
     if oversized is not None:
