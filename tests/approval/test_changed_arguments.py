@@ -78,6 +78,7 @@ async def test_the_tool_gets_the_changed_arguments() -> None:
 
 
 async def test_arguments_can_be_taken_out_and_added() -> None:
+    """The person gives the arguments as a whole."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, args={"amount": 90, "note": "ok"}))
     outcome = await pay(make_guard(backend), urgent=True)
     assert outcome.value == {"amount": 90, "note": "ok"}
@@ -129,6 +130,7 @@ contracts:
 async def test_the_sandbox_and_the_limits_judge_the_changed_call(
     changes: dict[str, Any], reason: str
 ) -> None:
+    """A yes skips neither."""
     guard = Edictum.from_yaml_string(BUNDLE, approval_backend=with_changes(**changes))
     outcome = await pay(guard, path="/srv/a")
     assert isinstance(outcome, ToolDenied)
@@ -144,6 +146,7 @@ async def test_the_changed_amount_is_what_counts() -> None:
 
 
 async def test_an_amount_that_is_not_known_any_more_denies() -> None:
+    """The changed arguments do not tell what the call uses."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, args={"path": "/srv/a"}))
     guard = Edictum.from_yaml_string(BUNDLE, approval_backend=backend)
     outcome = await pay(guard, 90, path="/srv/a")
@@ -201,6 +204,7 @@ async def test_another_contract_may_ask_about_the_changed_call() -> None:
 
 
 async def test_a_no_to_the_second_question_denies_and_gives_the_first_answer_back() -> None:
+    """The first yes was not used."""
     backend = Answers(RAISED, ApprovalDecision(False, "bob", "no"))
     guard = make_guard(backend, at_most(92, effect="approve"))
     outcome = await pay(guard)
@@ -217,6 +221,8 @@ async def test_the_second_person_may_change_the_arguments_once_more() -> None:
 
 
 async def test_a_framework_that_defers_at_the_second_question_gets_the_first_answer_back() -> None:
+    """It makes the same call again."""
+
     class Deferred(Exception):
         pass
 
@@ -246,6 +252,7 @@ async def test_a_full_limit_may_ask_about_the_changed_call() -> None:
 
 
 async def test_a_limit_that_was_waived_stays_waived_for_the_changed_call() -> None:
+    """It has asked, and counts as answered."""
     asking = BUNDLE.replace("effect: deny, message: over", "effect: approve, message: over")
     backend = Answers(ApprovalDecision(True, args={"amount": 130}))
     guard = Edictum.from_yaml_string(
@@ -297,6 +304,7 @@ async def test_an_argument_that_is_left_as_it_was_shown_stays_what_it_is() -> No
     ],
 )
 async def test_arguments_that_cannot_be_meant_void_the_answer(args: Any, problem: str) -> None:
+    """The call does not run, and the answer is not found again."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, "ann", args=args))
     guard = make_guard(backend)
     outcome = await pay(guard, password="hunter2")
@@ -333,6 +341,7 @@ async def test_a_host_is_handed_the_changed_arguments() -> None:
 
 
 def test_a_synchronous_call() -> None:
+    """Without an event loop of its own."""
     guard = make_guard(with_changes(amount=50))
     outcome = guard.dispatch_sync("pay", {"amount": 90}, lambda amount: amount)
     assert outcome.value == 50  # type: ignore[union-attr]  # it ran
@@ -386,6 +395,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_a_queue_takes_changed_arguments(url: str) -> None:
+    """The secret that the person has not seen stays."""
     guard = make_guard(url)
     running = asyncio.ensure_future(pay(guard, password="hunter2"))
     shown = (await next_request(guard.approvals)).tool_args
@@ -395,6 +405,7 @@ async def test_a_queue_takes_changed_arguments(url: str) -> None:
 
 
 async def test_a_queue_refuses_what_cannot_be_meant_and_keeps_the_question(url: str) -> None:
+    """The person may correct the answer."""
     guard = make_guard(url)
     running = asyncio.ensure_future(pay(guard, password="hunter2"))
     request = await next_request(guard.approvals)

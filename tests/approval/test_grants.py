@@ -182,6 +182,7 @@ async def test_a_grant_counts_until_its_time(url: str) -> None:
 
 
 async def test_a_grant_that_expires_between_claim_and_start_stops_the_call(url: str) -> None:
+    """The time is looked at once more before the tool."""
     now = [datetime.now(UTC).timestamp()]
 
     class Slow(ApprovalQueue):
@@ -199,6 +200,7 @@ async def test_a_grant_that_expires_between_claim_and_start_stops_the_call(url: 
 
 
 async def test_a_session_grant_that_says_no_time_counts_for_a_day(url: str) -> None:
+    """No grant counts for ever."""
     now = [1_000.0]
     path = url.removeprefix("sqlite:///")
     guard = make_guard(ApprovalQueue(SqliteApprovalStore(path, clock=lambda: now[0])))
@@ -257,6 +259,7 @@ async def test_a_pending_call_that_is_made_again_finds_the_grant(url: str) -> No
     ],
 )
 def test_terms_that_cannot_be_meant(terms: dict[str, Any], problem: str) -> None:
+    """A mistake is found before the store is asked."""
     with pytest.raises(EdictumInputError, match=problem):
         GrantTerms(**terms)
 
@@ -301,12 +304,15 @@ async def test_answers_that_cannot_have_a_grant(url: str) -> None:
     ],
 )
 def test_patterns(pattern: Any, fits: list[Any], fails: list[Any]) -> None:
+    """What fits, and what looks as if it did."""
     assert [matches(pattern, value) for value in fits] == [True] * len(fits)
     assert [matches(pattern, value) for value in fails] == [False] * len(fails)
 
 
 @given(pattern=st.text(alphabet="ab*", max_size=6), text=st.text(alphabet="ab", max_size=8))
 def test_a_text_fits_as_a_plain_model_says(pattern: str, text: str) -> None:
+    """A matcher that tries everything says the same."""
+
     def fit(pattern: str, text: str) -> bool:
         if not pattern or not text:
             return set(pattern) <= {"*"} and not text

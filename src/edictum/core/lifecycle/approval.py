@@ -65,7 +65,7 @@ def obtain_approval(
     """Ask a person, unless this very call was approved before in its turn.
 
     Returns the admission, allowed or denied. A person may have changed the arguments: then its call
-    is another one, which nobody has judged yet.
+    is another one, which is not judged yet.
     """
     try:
         metadata = _make_metadata(admission, config.context.policy_digest)
