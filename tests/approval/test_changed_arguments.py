@@ -21,7 +21,16 @@ from edictum import (
     precondition,
 )
 from edictum.approval import ApprovalQueue, ApprovalRequest, open_approvals
-from edictum.harness import BoundedToolExecutor, ToolCallRequest, ToolSpec, TurnBudget, TurnState
+from edictum.harness import (
+    BoundedToolExecutor,
+    ModelReply,
+    ToolCallRequest,
+    ToolSpec,
+    TurnBudget,
+    TurnState,
+    run_turn,
+)
+from edictum.outcomes import outcome_from_dict, outcome_to_dict
 from support.guards import approval_contract, count_calls
 from support.queues import answer_next, next_request
 
@@ -65,6 +74,8 @@ async def test_the_tool_gets_the_changed_arguments() -> None:
     assert outcome.value == {"amount": 50}
     (note,) = outcome.notes
     assert note.endswith('has changed its arguments to {"amount": 50}')
+    assert outcome.turn.changes == (note,)
+    assert outcome_from_dict(outcome_to_dict(outcome)).turn == outcome.turn  # type: ignore[union-attr]  # it ran
     assert audit(guard) == [
         ("call_approval_requested", {"amount": 90}),
         ("call_approval_granted", {"amount": 90}),
@@ -347,14 +358,16 @@ def test_a_synchronous_call() -> None:
     assert outcome.value == 50  # type: ignore[union-attr]  # it ran
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer", "maximum": 99}},
+    "required": ["amount"],
+    "additionalProperties": False,
+}
+
+
 async def pay_in_turn(guard: Edictum, function: Any, **spec: Any) -> Any:
-    schema = {
-        "type": "object",
-        "properties": {"amount": {"type": "integer", "maximum": 99}},
-        "required": ["amount"],
-        "additionalProperties": False,
-    }
-    tool = ToolSpec(name="pay", function=function, parameters=schema, **spec)
+    tool = ToolSpec(name="pay", function=function, parameters=SCHEMA, **spec)
     executor = BoundedToolExecutor([tool], guard=guard)
     state = TurnState("s", TurnBudget.create(60, max_steps=9))
     return await executor.aexecute(ToolCallRequest("c", "pay", {"amount": 90}), state)
@@ -384,6 +397,36 @@ async def test_a_retry_makes_the_changed_call_again() -> None:
     assert isinstance(outcome, ToolExecutionResult)
     assert seen == [50, 50]
     assert len(backend.requests) == 1
+
+
+async def test_a_hook_may_deny_the_changed_call_in_a_turn() -> None:
+    """Before its gates are asked."""
+
+    def refuse(call: Any) -> HookDecision:
+        return HookDecision.deny("odd") if call.args["amount"] % 2 else HookDecision.allow()
+
+    hooks = [HookRegistration("before", "pay", refuse)]
+    outcome = await pay_in_turn(make_guard(with_changes(amount=51), hooks=hooks), lambda amount: 1)
+    assert (outcome.reason, outcome.details) == ("pre_hook", "odd")
+
+
+async def test_run_turn_tells_the_model() -> None:
+    """A model that does not know would report what it asked for."""
+    guard = make_guard(with_changes(amount=50))
+    tool = ToolSpec(name="pay", function=lambda amount: amount, parameters=SCHEMA)
+    replies = [ModelReply("", (ToolCallRequest("c", "pay", {"amount": 90}),)), ModelReply("done")]
+    seen: list[Any] = []
+
+    async def model(messages: Any, tools: Any, **options: Any) -> ModelReply:
+        seen.append([str(message.get("content")) for message in messages])
+        return replies.pop(0)
+
+    user = [{"role": "user", "content": "Pay."}]
+    await run_turn(model, user, [tool], guard, TurnBudget.create(60))
+    assert any(
+        'pay: The person who approved the call has changed its arguments to {"amount": 50}' in text
+        for text in seen[1]
+    )
 
 
 # --- On a queue -----------------------------------------------------------------------------------

@@ -358,8 +358,8 @@ def _change_call(admission: Admission, config: LifecycleConfig, answer: PersonsA
     call = replace(admission.call, args=answer.changed_args)
     shown = dumps(config.context.redaction.redact_args(kept(call.args)))
     note = f"The person who approved the call has changed its arguments to {shown}"
-    notes = (*admission.notes, shorten(note, NOTE_MAX_CHARS))
-    return replace(admission, run=replace(admission.run, call=call), notes=notes)
+    changes = (*admission.changes, shorten(note, NOTE_MAX_CHARS))
+    return replace(admission, run=replace(admission.run, call=call), changes=changes)
 
 
 def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:
