@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from edictum._logs import POLICY_DEFAULT, POLICY_WARNING, log
-from edictum.approval.port import find_unverified
+from edictum.approval.port import find_approver_problem
 from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
 from edictum.contracts._report import CompositionReport, TemplateInfo
 from edictum.core.contract import Contract, Mode, check_mode
@@ -228,7 +228,7 @@ def warn_about_amounts(base: Base, bundle: Bundle, report: CompositionReport) ->
 
 def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport | None) -> None:
     """Report and log that a backend cannot ask those whom the policy wants to be asked."""
-    if (problem := find_unverified(backend, policy)) is not None:
+    if (problem := find_approver_problem(backend, policy)) is not None:
         _log_warnings([str(problem)])
         if report is not None:
             report.warnings.append(str(problem))
