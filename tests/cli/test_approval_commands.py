@@ -271,7 +271,7 @@ def test_a_file_that_is_not_there_is_not_made(
 ) -> None:
     """A path that is mistyped would show an empty queue."""
     assert main(["approvals", "list", "--store", url]) == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -34,8 +34,8 @@ from edictum.sessions._postgres_schema import (
 from edictum.sessions._wire import compact_json, microseconds, read_answer
 from edictum.sessions.memory import SESSION_TTL_S
 
-SWEEP_EVERY_S = 30.0
-CLOSE_S = 1.0
+SCHEMA_CHECK_EVERY_S = 30.0
+_CLOSE_S = 1.0
 # The batch is at fault itself: it cannot be written for this schema, or the server refuses it.
 _FAULTY = (
     BackendError,
@@ -45,7 +45,7 @@ _FAULTY = (
     asyncpg.ProgramLimitExceededError,
 )
 # Whatever else went wrong, or made no sense, may pass when the batch is sent again.
-LOST = (
+POSTGRES_LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a connection that the server ended while it was idle
@@ -124,10 +124,10 @@ class PostgresStore:
             try:
                 return await self.schema.migrate(db, dry_run=dry_run, grant_to=grant_to)
             finally:
-                await db.close(timeout=CLOSE_S)
+                await db.close(timeout=_CLOSE_S)
         except Refused as exc:
             raise EdictumConfigError(str(exc)) from exc
-        except (*LOST, Unavailable) as exc:
+        except (*POSTGRES_LOST, Unavailable) as exc:
             raise BackendError(f"{self.name} could not be migrated: {explain_error(exc)}") from exc
 
 
@@ -176,7 +176,7 @@ class PostgresConnection:
         except asyncpg.ClientConfigurationError as exc:
             self._drop()
             raise Refused(describe(exc)) from exc
-        except LOST as exc:
+        except POSTGRES_LOST as exc:
             self._drop()
             raise Unavailable(explain_error(exc)) from exc
 
@@ -219,8 +219,8 @@ class PostgresConnection:
 
     async def close(self) -> None:
         if self._pool is not None:
-            with suppress(*LOST):
-                async with asyncio.timeout(CLOSE_S):
+            with suppress(*POSTGRES_LOST):
+                async with asyncio.timeout(_CLOSE_S):
                     await self._pool.close()
         self._drop()
 
@@ -248,7 +248,7 @@ class PostgresSessions(PostgresConnection):
 
     async def _run_batch(self, db: Any, batch: Batch) -> Any:
         store = self._store
-        if self._dialect is None or time.monotonic() - self._swept > SWEEP_EVERY_S:
+        if self._dialect is None or time.monotonic() - self._swept > SCHEMA_CHECK_EVERY_S:
             self._swept = time.monotonic()
             self._dialect = choose_dialect(await store.set_up(db))
             await self._ask(db, sweep_query(store.schema.name), store.ttl_us)

@@ -189,7 +189,8 @@ class PostgresSchema:
         if found is not None and found.written_by >= self.version:
             return ""
         table, versions = self.version_table, f"({self.version}, {self.readable_since})"
-        marks = f"DELETE FROM {table};\nINSERT INTO {table} VALUES {versions};\n"  # noqa: S608 - ours
+        marks = f"DELETE FROM {table};\n"  # noqa: S608 - names of ours
+        marks += f"INSERT INTO {table} VALUES {versions};\n"  # noqa: S608 - names of ours
         steps = self.steps[None if found is None else found.written_by]
         begin = [f'CREATE SCHEMA IF NOT EXISTS "{self.name}";'] if found is None else []
         path = f'SET LOCAL search_path = "{self.name}";'
