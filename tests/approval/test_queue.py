@@ -39,7 +39,7 @@ class TestSqlite(ApprovalQueueConformance):
         self.path = tmp_path / "approvals.db"
 
     def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
-        return open_approvals(f"sqlite:///{self.path}?lease={lease_s}")
+        return open_approvals(f"sqlite:///{self.path}?lease={lease_s}&wait={LONG}")
 
 
 class TestValkey(ApprovalQueueConformance):
@@ -50,7 +50,7 @@ class TestValkey(ApprovalQueueConformance):
             client.flushdb()
 
     def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
-        return open_approvals(f"{self.url}?lease={lease_s}")
+        return open_approvals(f"{self.url}?lease={lease_s}&wait={LONG}")
 
 
 class TestPostgres(ApprovalQueueConformance):
@@ -59,7 +59,7 @@ class TestPostgres(ApprovalQueueConformance):
         self.url = f"{postgres_url}?schema=approvals_{next(_numbers)}"
 
     def open_queue(self, lease_s: float = LONG) -> ApprovalQueue:
-        return open_approvals(f"{self.url}&lease={lease_s}")
+        return open_approvals(f"{self.url}&lease={lease_s}&wait={LONG}")
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ async def test_a_cluster(record_property: Reporter) -> None:
     """All keys of a queue are in one slot."""
     cluster = start_server(record_property, "valkey cluster", ValkeyCluster)
     try:
-        await expect_answered_call(cluster.nodes[0].url, cluster.nodes[1].url)
+        await expect_answered_call(*(f"{it.url}?wait={LONG}" for it in cluster.nodes[:2]))
     finally:
         cluster.stop()
 
@@ -237,7 +237,7 @@ async def test_a_server_that_sentinels_name(record_property: Reporter) -> None:
     """Both sides ask the sentinels for it."""
     servers = start_server(record_property, "valkey sentinel", ValkeySentinels)
     try:
-        await expect_answered_call(servers.url, servers.url)
+        await expect_answered_call(*[f"{servers.url}?wait={LONG}"] * 2)
     finally:
         servers.stop()
 

@@ -15,7 +15,7 @@ Q = TypeVar("Q", bound=ApprovalQueue)
 def open_queue_as(kind: type[Q], url: str, lease_s: float = 30.0) -> Q:
     """Return a queue of a class of the test's own, on the store that a URL names."""
     store, _ = make_approval_store(url)
-    return kind(store, lease_s=lease_s)
+    return kind(store, lease_s=lease_s, wait_s=60.0)  # however busy the machine is
 
 
 async def next_request(queue: ApprovalQueue, timeout_s: float = 60.0) -> QueuedApproval:
