@@ -166,6 +166,7 @@ async def test_without_the_right_to_publish_the_store_is_looked_at(
 async def test_the_rights_that_the_docs_name_are_enough(
     make_user: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """To ask, to answer, and to be told of answers."""
     monkeypatch.setattr(_waiters, "LOOK_EVERY_S", NEVER_S)
     monkeypatch.setattr(_waiters, "LISTENED_LOOK_EVERY_S", NEVER_S)
     url = make_user((*NEEDED, *PUSHED), ["edictum:*"])
@@ -226,16 +227,17 @@ async def test_a_cluster(record_property: Reporter) -> None:
     """All keys of a queue are in one slot."""
     cluster = start_server(record_property, "valkey cluster", ValkeyCluster)
     try:
-        await expect_answered_call(cluster.nodes[0].url, cluster.nodes[1].url)
+        await expect_answered_call(*(f"{it.url}?wait={LONG}" for it in cluster.nodes[:2]))
     finally:
         cluster.stop()
 
 
 @pytest.mark.slow
 async def test_a_server_that_sentinels_name(record_property: Reporter) -> None:
+    """Both sides ask the sentinels for it."""
     servers = start_server(record_property, "valkey sentinel", ValkeySentinels)
     try:
-        await expect_answered_call(servers.url, servers.url)
+        await expect_answered_call(*[f"{servers.url}?wait={LONG}"] * 2)
     finally:
         servers.stop()
 
@@ -342,11 +344,13 @@ async def test_a_role_that_was_given_the_rights(postgres: str, role: str) -> Non
 
 
 def test_only_postgres_is_migrated() -> None:
+    """Other stores set themselves up."""
     with pytest.raises(EdictumConfigError, match="Only a PostgreSQL approval store"):
         migrate_approvals("sqlite:///a.db")
 
 
 def test_a_newer_version_in_redis_is_refused(valkey: str) -> None:
+    """When the queue is opened."""
     with redis.Redis.from_url(valkey.partition("?")[0]) as admin:
         admin.hset("edictum:{approvals}:store", mapping={"written_by": 9, "readable_since": 9})
     with pytest.raises(EdictumConfigError, match="newer version"):
@@ -354,6 +358,7 @@ def test_a_newer_version_in_redis_is_refused(valkey: str) -> None:
 
 
 async def test_a_newer_version_in_postgres_is_refused(postgres: str) -> None:
+    """When the queue is opened."""
     await open_approvals(postgres).close()
     schema = postgres.partition("schema=")[2].partition("&")[0]
     newer = f"UPDATE {schema}.approval_version SET version = 9, readable_since = 9"

@@ -28,7 +28,7 @@ LONG = 60.0
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'approvals.db'}"
+    return f"sqlite:///{tmp_path / 'approvals.db'}?wait={LONG}"
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def any_url(request: pytest.FixtureRequest, url: str) -> str:
         return url
     found: str = request.getfixturevalue(f"{request.param}_url")
     if request.param == "postgres":
-        return f"{found}?schema=commands_{time.time_ns()}"
+        return f"{found}?schema=commands_{time.time_ns()}&wait={LONG}"
     with redis.Redis.from_url(found) as client:
         client.flushdb()
-    return found
+    return f"{found}?wait={LONG}"
 
 
 async def test_a_call_is_listed_shown_and_approved(
@@ -271,7 +271,7 @@ def test_a_file_that_is_not_there_is_not_made(
 ) -> None:
     """A path that is mistyped would show an empty queue."""
     assert main(["approvals", "list", "--store", url]) == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,8 +19,8 @@ from edictum.approval._steps import Listing, Polling
 from edictum.approval.port import ApprovalStatus
 from edictum.sessions._batching import Batch, Operation, Unavailable
 from edictum.sessions._postgres import (
-    LOST,
-    SWEEP_EVERY_S,
+    POSTGRES_LOST,
+    SCHEMA_CHECK_EVERY_S,
     PostgresConnection,
     PostgresStore,
     explain_error,
@@ -71,7 +71,7 @@ class PostgresApprovalStore(PostgresStore):
             yield []
             while (changed := await pushed.get()) is not None:
                 yield [changed]
-        except LOST as exc:
+        except POSTGRES_LOST as exc:
             raise Unavailable(explain_error(exc)) from exc
         finally:
             if db is not None:
@@ -91,7 +91,7 @@ class PostgresApprovals(PostgresConnection):
         self._swept = None
 
     async def _run(self, db: Any, batch: Batch) -> list[Any]:
-        is_due = self._swept is None or time.monotonic() - self._swept > SWEEP_EVERY_S
+        is_due = self._swept is None or time.monotonic() - self._swept > SCHEMA_CHECK_EVERY_S
         if is_due:
             await self._store.set_up(db)
         async with transaction(db, isolation="read_committed"):  # to see what is committed by now
@@ -114,7 +114,8 @@ class PostgresApprovals(PostgresConnection):
     async def _sweep(self, db: Any, now: float) -> None:
         """Forget requests in which nothing has changed for their time to live."""
         if ttl_us := self._store.ttl_us:
-            query = f"DELETE FROM {self._table} WHERE changed < $1 AND expires < $2"  # noqa: S608 - ours
+            old = "changed < $1 AND expires < $2"
+            query = f"DELETE FROM {self._table} WHERE {old}"  # noqa: S608 - names of ours
             await db.execute(query, now - ttl_us / 1e6, now)
 
     async def _answer_all(self, db: Any, ops: Sequence[Operation], now: float) -> list[Any]:
@@ -162,7 +163,8 @@ class PostgresApprovals(PostgresConnection):
     async def _list(self, db: Any, wanted: Listing, now: float) -> list[StoredRow]:
         conditions, values = ["kind = $1", "status = $2", "expires > $3"], list[Any]()
         values += [wanted.kind, wanted.status, now]
-        later = f"(asked, id) > (SELECT asked, id FROM {self._table} WHERE id = ${{}})"  # noqa: S608
+        place = f"SELECT asked, id FROM {self._table}"  # noqa: S608 - names of ours
+        later = f"(asked, id) > ({place} WHERE id = ${{}})"
         for condition, value in (
             ("session = ${}", wanted.session_id),
             ("tool = ${}", wanted.tool_name),
@@ -181,8 +183,9 @@ class PostgresApprovals(PostgresConnection):
                 f"UPDATE {self._table} SET leased = $1 WHERE {where}",  # noqa: S608 - ours
                 *(now + step.lease_s, RequestRow.kind, ApprovalStatus.PENDING, step.renewed),
             )
-        changed = f"ARRAY(SELECT id FROM {self._table} WHERE $1 >= 0 AND seq > $1)"  # noqa: S608
-        found = await db.fetchrow(f"SELECT seq, {changed} FROM {self._counter}", step.since)  # noqa: S608
+        newer = f"SELECT id FROM {self._table} WHERE $1 >= 0 AND seq > $1"  # noqa: S608 - ours
+        query = f"SELECT seq, ARRAY({newer}) FROM {self._counter}"  # noqa: S608 - names of ours
+        found = await db.fetchrow(query, step.since)
         return found[0], found[1]
 
 

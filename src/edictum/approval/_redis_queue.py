@@ -23,7 +23,7 @@ from edictum.core.decide import describe
 from edictum.errors import BackendError
 from edictum.sessions._batching import Operation
 from edictum.sessions._redis_servers import (
-    LOST,
+    REDIS_LOST,
     RedisConnection,
     RedisServer,
     close_client,
@@ -71,7 +71,7 @@ class RedisApprovalStore(RedisServer):
             await channel.subscribe(_CHANNEL)
             async for told in channel.listen():
                 yield [told["data"]] if told["type"] == "message" else []
-        except LOST as exc:
+        except REDIS_LOST as exc:
             raise unavailable(exc) from exc
         finally:
             await close_client(channel)
@@ -126,7 +126,7 @@ class RedisApprovals(RedisConnection):
         ids, keys = collect_ids(steps), collect_keys(steps)
         while steps:
             now, found = await self._fetch(ids, keys)
-            fetched = FetchedRows(map(_read_found, found), now)
+            fetched = FetchedRows(map(_read_fields, found), now)
             answers = [fetched.take(step) for step in steps]
             if not fetched.changed or await self._save(fetched, found, now):
                 return answers
@@ -156,7 +156,7 @@ class RedisApprovals(RedisConnection):
             _, known = await self._fetch([wanted.after], [])
             if not known:
                 return []
-            place = (repr(_read_found(known[0]).asked_at), wanted.after)
+            place = (repr(_read_fields(known[0]).asked_at), wanted.after)
         listed: list[StoredRow] = []
         offset = 0
         while len(listed) < wanted.limit:
@@ -175,11 +175,11 @@ class RedisApprovals(RedisConnection):
         if not ids:
             return None
         now, found = await self._fetch(ids, [])
-        rows = [_read_found(row) for row in found]
+        rows = [_read_fields(row) for row in found]
         return [row for row in rows if _is_wanted(row, wanted, now)]
 
 
-def _read_found(found: Sequence[str]) -> StoredRow:
+def _read_fields(found: Sequence[str]) -> StoredRow:
     """Read a row as ``fetch.lua`` returns it."""
     _, leased, _, text = found
     return read_row(text, float(leased))

@@ -112,10 +112,10 @@ class Waiters:
             return list(self._waiting)
 
     def _run(self) -> None:
-        asyncio.run(Watch(self, self._look, self._listen, self._renew_every_s).run())
+        asyncio.run(StoreWatch(self, self._look, self._listen, self._renew_every_s).run())
 
 
-class Watch:
+class StoreWatch:
     """Looks what has changed, in an event loop of its own, for as long as calls wait."""
 
     def __init__(

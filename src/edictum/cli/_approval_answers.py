@@ -59,7 +59,7 @@ def _add_grant(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--any-args", action="store_true", help="all arguments may differ")
 
 
-def run_on(queue: ApprovalQueue, options: argparse.Namespace) -> int:
+def run(queue: ApprovalQueue, options: argparse.Namespace) -> int:
     """Give the answers; return 1 if one was not taken."""
     approver = read_approver(options)
     if options.subcommand == "edit":

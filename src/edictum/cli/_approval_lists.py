@@ -37,7 +37,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run_on(queue: ApprovalQueue, options: argparse.Namespace) -> int:
+def run(queue: ApprovalQueue, options: argparse.Namespace) -> int:
     """Print requests, one request, or grants."""
     if options.subcommand == "show":
         return _show(queue, options)

@@ -25,7 +25,7 @@ def open_store(url: str) -> ApprovalQueue:
         path = read_sqlite_path(url.partition("?")[0])
         if not Path(path).exists():
             hint = "Name the file that the agents use."
-            raise EdictumConfigError(f"There is no file {path!r}.", hint=hint)
+            raise EdictumConfigError(f"The file {path!r} does not exist.", hint=hint)
     return open_approvals(url)
 
 

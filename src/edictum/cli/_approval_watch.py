@@ -35,7 +35,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run_on(queue: ApprovalQueue, options: argparse.Namespace) -> int:
+def run(queue: ApprovalQueue, options: argparse.Namespace) -> int:
     """Show requests until q or Ctrl-C; without a terminal, or with --json, they are printed."""
     watch = _Watch(queue, options)
     if options.json or not sys.stdin.isatty() or not sys.stdout.isatty():

@@ -12,7 +12,7 @@ from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
 
 # Subcommand: module and summary. A module has add_arguments(name, parser) and
-# run_on(queue, options) -> code, for one or more subcommands.
+# run(queue, options) -> code, for one or more subcommands.
 _LISTS, _ANSWERS = "edictum.cli._approval_lists", "edictum.cli._approval_answers"
 APPROVAL_COMMANDS = {
     "list": (_LISTS, "Print the requests that wait for an answer, the oldest first."),
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
     queue = open_store(options.store)
     try:
-        code: int = import_module(APPROVAL_COMMANDS[options.subcommand][0]).run_on(queue, options)
+        code: int = import_module(APPROVAL_COMMANDS[options.subcommand][0]).run(queue, options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has enough, as ``head`` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -59,7 +59,7 @@ from edictum.harness.turn_events import (
 )
 from edictum.harness.turn_result import StoppedBy, TurnResult
 from edictum.harness.turn_state import TurnState
-from edictum.outcomes import ToolOutcome, outcome_blocks_tool
+from edictum.outcomes import ToolDenied, ToolOutcome, outcome_blocks_tool
 
 WARN_AT = (0.95, 0.8, 0.5)
 LOOP_ROUNDS = 3
@@ -464,7 +464,14 @@ class TurnLoop:
         )
 
     def _add_notes(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
-        """Tell the model about loops, blocked tools, late results, and the budget that is left."""
+        """Tell the model about changed calls, loops, blocked tools, late results, and the budget
+        that is left.
+        """
+        outcomes = list(outcomes)
+        ran = [outcome for outcome in outcomes if not isinstance(outcome, ToolDenied)]
+        for outcome in ran:
+            for change in outcome.turn.changes:
+                self._tell_model(f"{outcome.tool_name}: {change}")
         if loop := self.rounds.add(calls):
             self._tell_model(loop)
         blocked = (outcome for outcome in outcomes if outcome_blocks_tool(outcome))

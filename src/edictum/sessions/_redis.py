@@ -143,7 +143,7 @@ class RedisSessions(RedisConnection):
         self._store = store
         self._id = uuid.uuid4().hex[:16]
 
-    async def _check_unmarked(self) -> None:
+    async def _check_old_data(self) -> None:
         if not await self._client.execute_command("EXISTS", _INDEX) and await self._has_old_keys():
             version, none = self._store.version, StoredVersion(0, 0)
             check_stored_version(self._store.name, none, version, (), REMEDY)

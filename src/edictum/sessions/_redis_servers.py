@@ -40,7 +40,7 @@ from edictum.sessions._batching import (
 from edictum.sessions._redis_clients import RedisClients, all_clients
 
 # Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
-LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
+REDIS_LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
 # Replies that mean "not now" or "not here any more": the batch is sent again as well.
 NOT_NOW = (
     AskError,
@@ -65,7 +65,7 @@ NOT_NOW_WORDS = (
     "UNKILLABLE",
 )
 CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
-CLOSE_S = 1.0
+_CLOSE_S = 1.0
 NO_TLS = (
     "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
 )
@@ -153,7 +153,7 @@ class RedisConnection:
             return await self._answer_all(batch.ops)
         except BaseException as exc:
             await self.close()  # unread replies must not be taken for others
-            if isinstance(exc, LOST):
+            if isinstance(exc, REDIS_LOST):
                 raise unavailable(exc) from exc
             raise
 
@@ -185,14 +185,14 @@ class RedisConnection:
         server = self._server
         mark = await self._client.execute_command("HGETALL", server.version_key)
         if not mark:
-            await self._check_unmarked()
+            await self._check_old_data()
             fields = ("written_by", server.version, "readable_since", server.readable_since)
             await self._client.execute_command("HSET", server.version_key, *fields)
             return
         found = StoredVersion(int(mark["written_by"]), int(mark["readable_since"]))
         check_stored_version(server.name, found, server.version, (), REMEDY)
 
-    async def _check_unmarked(self) -> None:
+    async def _check_old_data(self) -> None:
         """Refuse a database in which a version has written that left no mark."""
 
     async def _sweep(self) -> None:
@@ -232,7 +232,7 @@ async def close_client(client: Any) -> None:
     """Disconnect a client, and those of the sentinels that it asks, whatever the server does."""
     for it in all_clients(client):
         with contextlib.suppress(RedisError, OSError, TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(_CLOSE_S):
                 await it.aclose()
 
 

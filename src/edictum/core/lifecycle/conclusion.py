@@ -45,7 +45,7 @@ from edictum.core.policy import Plan
 from edictum.core.scopes import parent_accounts
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolOutcome, make_denied
+from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessVerdict,
@@ -99,10 +99,14 @@ def conclude(
     outcome = yield from _count_and_record(
         JudgedCall(admission, plan, context, ran, verdict, value, after), outcome, turn
     )
-    notes = admission.notes
-    if admission.run.charges.note:
-        notes = (*notes, admission.run.charges.note)
-    return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
+    note = admission.run.charges.note
+    if note:
+        outcome = replace(outcome, notes=(*outcome.notes, note))
+    if changes := admission.changes:
+        assert not isinstance(outcome, ToolDenied)  # it ran
+        facts = replace(outcome.turn, changes=changes)
+        outcome = replace(outcome, notes=(*changes, *outcome.notes), turn=facts)
+    return outcome
 
 
 @record
@@ -305,7 +309,7 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
     if admission.holds:
         told = () if admission.recorded else (entry,)
         entry.take_answer((yield _settlement(admission, plan, "release", told)))
-    notes = admission.notes
+    notes = admission.changes
     if not admission.recorded:
         problem = yield entry
         if problem is not None:
