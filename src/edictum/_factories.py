@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from edictum._logs import POLICY_DEFAULT, POLICY_WARNING, log
 from edictum.approval._urls import open_approvals
 from edictum.approval.links import LINK_VALID_S, ApprovalLinks
-from edictum.approval.port import find_unverified
+from edictum.approval.port import find_approver_problem
 from edictum.approval.queue import ApprovalQueue
 from edictum.approval.webhook import Webhook
 from edictum.contracts._language import MAX_BUNDLE_BYTES, Language
@@ -233,7 +233,7 @@ def warn_about_amounts(base: Base, bundle: Bundle, report: CompositionReport) ->
 
 def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport | None) -> None:
     """Report and log that a backend cannot ask those whom the policy wants to be asked."""
-    if (problem := find_unverified(backend, policy)) is not None:
+    if (problem := find_approver_problem(backend, policy)) is not None:
         _log_warnings([str(problem)])
         if report is not None:
             report.warnings.append(str(problem))

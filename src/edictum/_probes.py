@@ -14,7 +14,7 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum._watching import Watch
-from edictum.approval.port import ApprovalBackend, find_unverified
+from edictum.approval.port import ApprovalBackend, find_approver_problem
 from edictum.audit._ports import PORTS
 from edictum.audit.sinks import AuditSink
 from edictum.core.decide import describe
@@ -146,7 +146,7 @@ async def _probe_sink(sink: AuditSink) -> str:
 
 
 def _probe_approvals(backend: ApprovalBackend | None, policy: Policy) -> str | Awaitable[str]:
-    if (problem := find_unverified(backend, policy)) is not None:
+    if (problem := find_approver_problem(backend, policy)) is not None:
         raise problem
     if backend is None:
         return "No approval backend is set: calls that need approval are denied."

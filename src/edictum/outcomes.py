@@ -39,12 +39,14 @@ UNSET: Final = _Unset()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
     """What a turn knows about a call. ``replayed``: the body did not run for this call; the outcome
-    is that of the same call, made before or at the same time.
+    is that of the same call, made before or at the same time. ``changes``: sentences about the
+    arguments that a person has changed when approving the call; ``run_turn`` tells them the model.
     """
 
     attempts: int = 1
     repairs: tuple[str, ...] = ()
     replayed: bool = False
+    changes: tuple[str, ...] = ()
 
 
 ONCE: Final = TurnFacts()
@@ -374,7 +376,8 @@ def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
         body["notes"] = tuple(body["notes"])
     if "turn" in body:
         facts = _known_fields(TurnFacts, body["turn"])
-        body["turn"] = TurnFacts(**{**facts, "repairs": tuple(facts.get("repairs", ()))})
+        texts = {name: tuple(facts.get(name, ())) for name in ("repairs", "changes")}
+        body["turn"] = TurnFacts(**{**facts, **texts})
     outcome: ToolOutcome = cls(**body)
     return outcome
 

@@ -22,6 +22,8 @@ from edictum import (
     ScopedLimits,
     ToolDenied,
     ToolExecutionResult,
+    Verdict,
+    precondition,
 )
 from edictum.approval import ApprovalQueue, Approvers
 from edictum.approval._rows import RequestRow
@@ -183,6 +185,7 @@ contracts:
 
 
 async def test_a_bundle_says_it_for_limits_and_sandboxes(url: str) -> None:
+    """Both ask at once, and both must be content."""
     guard = Edictum.from_yaml_string(LIMIT, approval_backend=url, principal=EVE)
     call = guard.dispatch("read", {"path": "/etc/hosts"}, lambda path: 1)
     running = asyncio.ensure_future(call)
@@ -228,6 +231,7 @@ def test_who_may_approve_is_part_of_what_the_policy_says() -> None:
     ],
 )
 def test_terms_that_cannot_be_meant(terms: dict[str, Any], problem: str) -> None:
+    """A mistake is found when the terms are made."""
     with pytest.raises(EdictumConfigError, match=problem):
         Approvers(**terms)
 
@@ -241,15 +245,15 @@ def test_terms_that_cannot_be_meant(terms: dict[str, Any], problem: str) -> None
     ],
 )
 def test_contracts_that_cannot_be_meant(options: dict[str, Any], problem: str) -> None:
+    """Terms that could not be kept are refused when the contract is made."""
     given: dict[str, Any] = {"effect": "approve", "approvers": Approvers(count=2), **options}
-    from edictum import Verdict, precondition
-
     with pytest.raises(EdictumConfigError, match=problem):
         precondition("t", **given)(lambda call: Verdict.fail("?"))
 
 
 @pytest.mark.parametrize("options", [{"effect": "deny"}, {"timeout_effect": "allow"}])
 def test_limits_that_cannot_be_meant(options: dict[str, Any]) -> None:
+    """They are refused when the limits are made."""
     given = {"effect": "approve", "approvers": Approvers(count=2), **options}
     with pytest.raises(EdictumConfigError, match="approvers have no effect here"):
         ScopedLimits(id="x", max_tool_calls=1, **given)
@@ -295,6 +299,7 @@ async def test_a_backend_that_verifies_is_trusted() -> None:
 
 
 async def test_other_contracts_are_asked_about_as_before() -> None:
+    """Without approvers any backend will do."""
     guard = Edictum(contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(True))
     assert isinstance(await deploy(guard), ToolExecutionResult)
     assert (await guard.check()).ok

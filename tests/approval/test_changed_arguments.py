@@ -21,7 +21,16 @@ from edictum import (
     precondition,
 )
 from edictum.approval import ApprovalQueue, ApprovalRequest, open_approvals
-from edictum.harness import BoundedToolExecutor, ToolCallRequest, ToolSpec, TurnBudget, TurnState
+from edictum.harness import (
+    BoundedToolExecutor,
+    ModelReply,
+    ToolCallRequest,
+    ToolSpec,
+    TurnBudget,
+    TurnState,
+    run_turn,
+)
+from edictum.outcomes import outcome_from_dict, outcome_to_dict
 from support.guards import approval_contract, count_calls
 from support.queues import answer_next, next_request
 
@@ -65,6 +74,8 @@ async def test_the_tool_gets_the_changed_arguments() -> None:
     assert outcome.value == {"amount": 50}
     (note,) = outcome.notes
     assert note.endswith('has changed its arguments to {"amount": 50}')
+    assert outcome.turn.changes == (note,)
+    assert outcome_from_dict(outcome_to_dict(outcome)).turn == outcome.turn  # type: ignore[union-attr]  # it ran
     assert audit(guard) == [
         ("call_approval_requested", {"amount": 90}),
         ("call_approval_granted", {"amount": 90}),
@@ -78,6 +89,7 @@ async def test_the_tool_gets_the_changed_arguments() -> None:
 
 
 async def test_arguments_can_be_taken_out_and_added() -> None:
+    """The person gives the arguments as a whole."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, args={"amount": 90, "note": "ok"}))
     outcome = await pay(make_guard(backend), urgent=True)
     assert outcome.value == {"amount": 90, "note": "ok"}
@@ -129,6 +141,7 @@ contracts:
 async def test_the_sandbox_and_the_limits_judge_the_changed_call(
     changes: dict[str, Any], reason: str
 ) -> None:
+    """A yes skips neither."""
     guard = Edictum.from_yaml_string(BUNDLE, approval_backend=with_changes(**changes))
     outcome = await pay(guard, path="/srv/a")
     assert isinstance(outcome, ToolDenied)
@@ -144,6 +157,7 @@ async def test_the_changed_amount_is_what_counts() -> None:
 
 
 async def test_an_amount_that_is_not_known_any_more_denies() -> None:
+    """The changed arguments do not tell what the call uses."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, args={"path": "/srv/a"}))
     guard = Edictum.from_yaml_string(BUNDLE, approval_backend=backend)
     outcome = await pay(guard, 90, path="/srv/a")
@@ -201,6 +215,7 @@ async def test_another_contract_may_ask_about_the_changed_call() -> None:
 
 
 async def test_a_no_to_the_second_question_denies_and_gives_the_first_answer_back() -> None:
+    """The first yes was not used."""
     backend = Answers(RAISED, ApprovalDecision(False, "bob", "no"))
     guard = make_guard(backend, at_most(92, effect="approve"))
     outcome = await pay(guard)
@@ -217,6 +232,8 @@ async def test_the_second_person_may_change_the_arguments_once_more() -> None:
 
 
 async def test_a_framework_that_defers_at_the_second_question_gets_the_first_answer_back() -> None:
+    """It makes the same call again."""
+
     class Deferred(Exception):
         pass
 
@@ -246,6 +263,7 @@ async def test_a_full_limit_may_ask_about_the_changed_call() -> None:
 
 
 async def test_a_limit_that_was_waived_stays_waived_for_the_changed_call() -> None:
+    """It has asked, and counts as answered."""
     asking = BUNDLE.replace("effect: deny, message: over", "effect: approve, message: over")
     backend = Answers(ApprovalDecision(True, args={"amount": 130}))
     guard = Edictum.from_yaml_string(
@@ -297,6 +315,7 @@ async def test_an_argument_that_is_left_as_it_was_shown_stays_what_it_is() -> No
     ],
 )
 async def test_arguments_that_cannot_be_meant_void_the_answer(args: Any, problem: str) -> None:
+    """The call does not run, and the answer is not found again."""
     backend = InMemoryApprovalBackend(ApprovalDecision(True, "ann", args=args))
     guard = make_guard(backend)
     outcome = await pay(guard, password="hunter2")
@@ -333,19 +352,22 @@ async def test_a_host_is_handed_the_changed_arguments() -> None:
 
 
 def test_a_synchronous_call() -> None:
+    """Without an event loop of its own."""
     guard = make_guard(with_changes(amount=50))
     outcome = guard.dispatch_sync("pay", {"amount": 90}, lambda amount: amount)
     assert outcome.value == 50  # type: ignore[union-attr]  # it ran
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer", "maximum": 99}},
+    "required": ["amount"],
+    "additionalProperties": False,
+}
+
+
 async def pay_in_turn(guard: Edictum, function: Any, **spec: Any) -> Any:
-    schema = {
-        "type": "object",
-        "properties": {"amount": {"type": "integer", "maximum": 99}},
-        "required": ["amount"],
-        "additionalProperties": False,
-    }
-    tool = ToolSpec(name="pay", function=function, parameters=schema, **spec)
+    tool = ToolSpec(name="pay", function=function, parameters=SCHEMA, **spec)
     executor = BoundedToolExecutor([tool], guard=guard)
     state = TurnState("s", TurnBudget.create(60, max_steps=9))
     return await executor.aexecute(ToolCallRequest("c", "pay", {"amount": 90}), state)
@@ -377,6 +399,36 @@ async def test_a_retry_makes_the_changed_call_again() -> None:
     assert len(backend.requests) == 1
 
 
+async def test_a_hook_may_deny_the_changed_call_in_a_turn() -> None:
+    """Before its gates are asked."""
+
+    def refuse(call: Any) -> HookDecision:
+        return HookDecision.deny("odd") if call.args["amount"] % 2 else HookDecision.allow()
+
+    hooks = [HookRegistration("before", "pay", refuse)]
+    outcome = await pay_in_turn(make_guard(with_changes(amount=51), hooks=hooks), lambda amount: 1)
+    assert (outcome.reason, outcome.details) == ("pre_hook", "odd")
+
+
+async def test_run_turn_tells_the_model() -> None:
+    """A model that does not know would report what it asked for."""
+    guard = make_guard(with_changes(amount=50))
+    tool = ToolSpec(name="pay", function=lambda amount: amount, parameters=SCHEMA)
+    replies = [ModelReply("", (ToolCallRequest("c", "pay", {"amount": 90}),)), ModelReply("done")]
+    seen: list[Any] = []
+
+    async def model(messages: Any, tools: Any, **options: Any) -> ModelReply:
+        seen.append([str(message.get("content")) for message in messages])
+        return replies.pop(0)
+
+    user = [{"role": "user", "content": "Pay."}]
+    await run_turn(model, user, [tool], guard, TurnBudget.create(60))
+    assert any(
+        'pay: The person who approved the call has changed its arguments to {"amount": 50}' in text
+        for text in seen[1]
+    )
+
+
 # --- On a queue -----------------------------------------------------------------------------------
 
 
@@ -386,6 +438,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_a_queue_takes_changed_arguments(url: str) -> None:
+    """The secret that the person has not seen stays."""
     guard = make_guard(url)
     running = asyncio.ensure_future(pay(guard, password="hunter2"))
     shown = (await next_request(guard.approvals)).tool_args
@@ -395,6 +448,7 @@ async def test_a_queue_takes_changed_arguments(url: str) -> None:
 
 
 async def test_a_queue_refuses_what_cannot_be_meant_and_keeps_the_question(url: str) -> None:
+    """The person may correct the answer."""
     guard = make_guard(url)
     running = asyncio.ensure_future(pay(guard, password="hunter2"))
     request = await next_request(guard.approvals)

@@ -27,7 +27,7 @@ from edictum.approval._sqlite_queue import SqliteApprovalStore
 from edictum.approval.grants import matches
 from support.effort import effort
 from support.guards import approval_contract, count_calls
-from support.queues import answer_next
+from support.queues import answer_next, is_asked
 
 EVE = Principal(user_id="eve")
 
@@ -51,19 +51,6 @@ async def call_with_grant(guard: Edictum, terms: GrantTerms, args: Any = None) -
     running = asyncio.ensure_future(call(guard, args))
     await answer_next(guard.approvals, grant=terms)
     assert isinstance(await running, ToolExecutionResult)
-
-
-async def is_asked(guard: Edictum, calling: Any) -> bool:
-    """Make a call and return whether a person is asked about it, who says no."""
-    running = asyncio.ensure_future(calling)
-    while not running.done():
-        if pending := await guard.approvals.pending(limit=1):
-            await guard.approvals.answer(pending[0].approval_id, False, approver="ann")
-            assert isinstance(await running, ToolDenied)
-            return True
-        await asyncio.sleep(0)
-    assert isinstance(running.result(), ToolExecutionResult)
-    return False
 
 
 def actions(guard: Edictum) -> list[str]:
@@ -115,8 +102,8 @@ async def test_another_contract_s_question_is_asked(url: str) -> None:
 
     guard = make_guard(url, large)
     await call_with_grant(guard, GrantTerms(other_args="any"), {"x": 1})
-    assert await is_asked(guard, call(guard, {"x": 10}))
-    assert not await is_asked(guard, call(guard, {"x": 2}))
+    assert await is_asked(guard.approvals, call(guard, {"x": 10}))
+    assert not await is_asked(guard.approvals, call(guard, {"x": 2}))
 
 
 async def test_contracts_of_one_name_are_told_apart(url: str) -> None:
@@ -132,8 +119,8 @@ async def test_contracts_of_one_name_are_told_apart(url: str) -> None:
 
     guard = Edictum(contracts=[large, small], approval_backend=url, principal=EVE)
     await call_with_grant(guard, GrantTerms(other_args="any"), {"x": 1})
-    assert await is_asked(guard, call(guard, {"x": 10}))
-    assert not await is_asked(guard, call(guard, {"x": 2}))
+    assert await is_asked(guard.approvals, call(guard, {"x": 10}))
+    assert not await is_asked(guard.approvals, call(guard, {"x": 2}))
 
 
 async def test_a_grant_waives_the_limit_that_asked(url: str) -> None:
@@ -145,7 +132,7 @@ async def test_a_grant_waives_the_limit_that_asked(url: str) -> None:
     assert isinstance(await call(guard), ToolExecutionResult)
     await call_with_grant(guard, GrantTerms())
     assert isinstance(await call(guard), ToolExecutionResult)
-    assert await is_asked(guard, call(guard))
+    assert await is_asked(guard.approvals, call(guard))
 
 
 async def test_a_revoked_grant_stops_a_call_that_has_claimed_it(url: str) -> None:
@@ -164,7 +151,7 @@ async def test_a_revoked_grant_stops_a_call_that_has_claimed_it(url: str) -> Non
     assert isinstance(outcome, ToolDenied)
     assert (ran, actions(guard)) == ([], ["call_grant_used", "call_approval_void"])
     assert count_calls(guard, "s") == (0, 0, 0, 0)
-    assert await is_asked(guard, call(guard))
+    assert await is_asked(guard.approvals, call(guard))
 
 
 async def test_a_grant_counts_until_its_time(url: str) -> None:
@@ -175,13 +162,14 @@ async def test_a_grant_counts_until_its_time(url: str) -> None:
     guard = make_guard(queue)
     await call_with_grant(guard, GrantTerms(until=in_an_hour()))
     now[0] += 3_000
-    assert not await is_asked(guard, call(guard))
+    assert not await is_asked(guard.approvals, call(guard))
     now[0] += 1_000
-    assert await is_asked(guard, call(guard))
+    assert await is_asked(guard.approvals, call(guard))
     assert await queue.grants() == []
 
 
 async def test_a_grant_that_expires_between_claim_and_start_stops_the_call(url: str) -> None:
+    """The time is looked at once more before the tool."""
     now = [datetime.now(UTC).timestamp()]
 
     class Slow(ApprovalQueue):
@@ -199,14 +187,15 @@ async def test_a_grant_that_expires_between_claim_and_start_stops_the_call(url: 
 
 
 async def test_a_session_grant_that_says_no_time_counts_for_a_day(url: str) -> None:
+    """No grant counts for ever."""
     now = [1_000.0]
     path = url.removeprefix("sqlite:///")
     guard = make_guard(ApprovalQueue(SqliteApprovalStore(path, clock=lambda: now[0])))
     await call_with_grant(guard, GrantTerms())
     now[0] += 86_399
-    assert not await is_asked(guard, call(guard))
+    assert not await is_asked(guard.approvals, call(guard))
     now[0] += 1
-    assert await is_asked(guard, call(guard))
+    assert await is_asked(guard.approvals, call(guard))
 
 
 async def test_a_pending_call_that_is_made_again_finds_the_grant(url: str) -> None:
@@ -257,6 +246,7 @@ async def test_a_pending_call_that_is_made_again_finds_the_grant(url: str) -> No
     ],
 )
 def test_terms_that_cannot_be_meant(terms: dict[str, Any], problem: str) -> None:
+    """A mistake is found before the store is asked."""
     with pytest.raises(EdictumInputError, match=problem):
         GrantTerms(**terms)
 
@@ -301,12 +291,15 @@ async def test_answers_that_cannot_have_a_grant(url: str) -> None:
     ],
 )
 def test_patterns(pattern: Any, fits: list[Any], fails: list[Any]) -> None:
+    """What fits, and what looks as if it did."""
     assert [matches(pattern, value) for value in fits] == [True] * len(fits)
     assert [matches(pattern, value) for value in fails] == [False] * len(fails)
 
 
 @given(pattern=st.text(alphabet="ab*", max_size=6), text=st.text(alphabet="ab", max_size=8))
 def test_a_text_fits_as_a_plain_model_says(pattern: str, text: str) -> None:
+    """A matcher that tries everything says the same."""
+
     def fit(pattern: str, text: str) -> bool:
         if not pattern or not text:
             return set(pattern) <= {"*"} and not text
@@ -385,7 +378,7 @@ async def make_call(url: str, described: dict[str, Any], grant: GrantTerms | Non
             described["tool"], described["args"], lambda **args: "ran", **options
         )
         if grant is None:
-            return await is_asked(guard, calling)
+            return await is_asked(guard.approvals, calling)
         running = asyncio.ensure_future(calling)
         await answer_next(guard.approvals, grant=grant)
         assert isinstance(await running, ToolExecutionResult)

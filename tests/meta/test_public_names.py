@@ -14,6 +14,7 @@ NAMES = [
     "ApprovalDecision",
     "ApprovalRequest",
     "ApprovalStatus",
+    "Approvers",
     "AuditAction",
     "AuditEvent",
     "AuditSink",

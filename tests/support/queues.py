@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+from edictum import ToolDenied, ToolExecutionResult
 from edictum.approval import ApprovalQueue, QueuedApproval
 from edictum.approval._sqlite_queue import SqliteApprovalStore
 
@@ -30,3 +31,16 @@ async def answer_next(
     """Answer the oldest pending request, as soon as there is one."""
     request = await next_request(queue)
     return await queue.answer(request.approval_id, approved, approver=approver, **said)
+
+
+async def is_asked(queue: ApprovalQueue, calling: Any) -> bool:
+    """Make a call and return whether a person is asked about it, who says no."""
+    running = asyncio.ensure_future(calling)
+    while not running.done():
+        if pending := await queue.pending(limit=1):
+            await queue.answer(pending[0].approval_id, False, approver="ann")
+            assert isinstance(await running, ToolDenied)
+            return True
+        await asyncio.sleep(0)
+    assert isinstance(running.result(), ToolExecutionResult)
+    return False

@@ -124,7 +124,7 @@ def verifies_approvers(backend: object) -> bool:
     return getattr(backend, "verifies_approvers", False) is True
 
 
-def find_unverified(backend: object, policy: Policy) -> EdictumConfigError | None:
+def find_approver_problem(backend: object, policy: Policy) -> EdictumConfigError | None:
     """Return what is wrong with a backend for a policy that says who may approve, if it is."""
     if backend is None or verifies_approvers(backend) or not policy.has_approvers():
         return None

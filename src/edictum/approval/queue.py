@@ -511,7 +511,7 @@ def _check_yes(approved: bool, args: Any, grant: Any) -> None:
         raise EdictumInputError(
             "answer: a grant is for the arguments as they were asked.", hint=hint
         )
-    if args is not None and not _are_named(args):
+    if args is not None and not _has_text_names(args):
         hint = "Use a dict: the arguments as the request shows them, with your changes."
         raise EdictumInputError("answer: args is not a mapping of names to values.", hint=hint)
     if grant is not None and not isinstance(grant, GrantTerms):
@@ -519,7 +519,7 @@ def _check_yes(approved: bool, args: Any, grant: Any) -> None:
         raise EdictumInputError(f"answer: grant is {type(grant).__name__}.", hint=hint)
 
 
-def _are_named(args: Any) -> bool:
+def _has_text_names(args: Any) -> bool:
     return isinstance(args, Mapping) and all(isinstance(name, str) for name in args)
 
 

@@ -418,7 +418,14 @@ class TurnLoop:
         )
 
     def _add_notes(self, calls: Sequence[ToolCallRequest], outcomes: Iterable[ToolOutcome]) -> None:
-        """Tell the model about loops, blocked tools, late results, and the budget that is left."""
+        """Tell the model about changed calls, loops, blocked tools, late results, and the budget
+        that is left.
+        """
+        outcomes = list(outcomes)
+        ran = [outcome for outcome in outcomes if not isinstance(outcome, ToolDenied)]
+        for outcome in ran:
+            for change in outcome.turn.changes:
+                self._tell_model(f"{outcome.tool_name}: {change}")
         if loop := self.rounds.add(calls):
             self._tell_model(loop)
         blocked = (outcome for outcome in outcomes if outcome_blocks_tool(outcome))

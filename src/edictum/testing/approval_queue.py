@@ -317,7 +317,7 @@ class ApprovalQueueConformance(ApprovalConformance):
     # --- Who may answer ---------------------------------------------------------------------------
 
     @_in_loop
-    async def test_as_many_persons_must_say_yes_as_are_wanted(self) -> None:
+    async def test_as_many_persons_as_are_wanted_must_say_yes(self) -> None:
         """Fail if one person can stand for two."""
         queue = self.open_queue()
         request = await self._ask_for(queue, more=_restrict(count=2))
@@ -372,7 +372,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert answered.status == ApprovalStatus.APPROVED
 
     @_in_loop
-    async def test_others_may_answer_once_it_is_escalated(self) -> None:
+    async def test_escalation_lets_others_answer(self) -> None:
         queue = self.open_queue()
         later = _restrict(escalate_after_s=3600, escalate_to=["leads"])
         request = await self._ask_for(queue, "c-1", more=later)
@@ -424,7 +424,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert await other.use(request.approval_id) is True
 
     @_in_loop
-    async def test_grants_are_listed_and_revoked(self) -> None:
+    async def test_the_list_of_grants_and_their_revocation(self) -> None:
         queue = self.open_queue()
         until = datetime.now(UTC) + timedelta(hours=1)
         grant_id = await self._grant(queue, GrantTerms(scope="principal", until=until))
@@ -497,7 +497,7 @@ class ApprovalQueueConformance(ApprovalConformance):
             assert (asked.grant_id is not None) == (args in fits), args
 
     @_in_loop
-    async def test_grants_are_matched_with_arguments_that_are_not_stored(self) -> None:
+    async def test_grants_match_the_arguments_and_not_what_is_shown_of_them(self) -> None:
         """Fail if a call with another secret counts as the same, since both are shown alike."""
         queue = self.open_queue()
         hidden: dict[str, Any] = {"tool_args": {"token": "[REDACTED]"}}
@@ -507,7 +507,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert (same.grant_id is not None, other.grant_id is not None) == (True, False)
 
     @_in_loop
-    async def test_a_grant_that_cannot_be_given_is_refused(self) -> None:
+    async def test_a_grant_that_cannot_be_given_is_an_error(self) -> None:
         """Fail if the question is lost by that."""
         queue = self.open_queue()
         request = await self._ask_for(queue)  # it is not known what a grant would be bound to

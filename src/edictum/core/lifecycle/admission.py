@@ -62,7 +62,7 @@ class Admission:
     reservation: Reservation | None = None  # what ``counters`` answer; None on the fast path
     approvals: tuple[Any, ...] = ()  # requests that were granted, to be used by this call
     approved: tuple[Any, ...] = ()  # contracts and limits to which a person has said yes already
-    notes: tuple[str, ...] = ()  # for the outcome
+    changes: tuple[str, ...] = ()  # what a person has changed, as sentences for the model
 
     @property
     def call(self) -> ToolCall:
@@ -466,7 +466,7 @@ def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) 
         return approved
     said = (*asked.approved, *asked.decision.askers)
     if approved.call is not asked.call:
-        return (yield from _admit_changed(replace(approved, approved=said), asking))
+        return (yield from _admit_changed_call(replace(approved, approved=said), asking))
     granted = replace(decision, effect="allow", reason=None, source=None, name=None, askers=())
     admission = yield from _reserve(
         asked.run,
@@ -481,21 +481,23 @@ def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) 
         denied = first.deny(first.source or "", first.name or "", first.reason)
         admission = admission.deny(denied)
     is_allowed = admission.decision.effect == "allow"
-    return replace(admission, recorded=is_allowed, approvals=approved.approvals, notes=asked.notes)
+    return replace(
+        admission, recorded=is_allowed, approvals=approved.approvals, changes=asked.changes
+    )
 
 
 def _limits_among(askers: Sequence[Any]) -> tuple[Limit, ...]:
     return tuple(it for it in askers if isinstance(it, Limit))
 
 
-def _admit_changed(approved: Admission, asking: AskContext) -> Admitting:
+def _admit_changed_call(approved: Admission, asking: AskContext) -> Admitting:
     """Judge a call whose arguments a person has changed, as if it were made anew.
 
     Who has asked counts as answered; another contract or limit may ask.
     """
     plan, config = asking.plan, asking.config
     run = with_estimate(replace(approved.run, charges=asking.stated))
-    judged = yield from _judge_changed(replace(approved, run=run), asking)
+    judged = yield from _judge_changed_call(replace(approved, run=run), asking)
     decision, run = judged.decision, judged.run
     if judged.outcome is not None:
         return judged
@@ -511,14 +513,14 @@ def _admit_changed(approved: Admission, asking: AskContext) -> Admitting:
         reserved,
         approvals=approved.approvals,
         approved=approved.approved,
-        notes=approved.notes,
+        changes=approved.changes,
     )
     if admission.decision.effect == "approve":
         return (yield from _ask_then_reserve(admission, decision, asking))
     return admission
 
 
-def _judge_changed(approved: Admission, asking: AskContext) -> Admitting:
+def _judge_changed_call(approved: Admission, asking: AskContext) -> Admitting:
     """Ask the before-hooks, which may not rewrite what a person has written, the gates of the turn
     and the contracts about changed arguments.
 

@@ -66,7 +66,7 @@ def obtain_approval(
     """Ask a person, unless this very call was approved before in its turn.
 
     Returns the admission, allowed or denied. A person may have changed the arguments: then its call
-    is another one, which nobody has judged yet.
+    is another one, which is not judged yet.
     """
     try:
         metadata = _make_metadata(admission, config.context.policy_digest)
@@ -383,8 +383,8 @@ def _change_call(admission: Admission, config: LifecycleConfig, answer: PersonsA
     call = replace(admission.call, args=answer.changed_args)
     shown = dumps(config.context.redaction.redact_args(kept(call.args)))
     note = f"The person who approved the call has changed its arguments to {shown}"
-    notes = (*admission.notes, shorten(note, NOTE_MAX_CHARS))
-    return replace(admission, run=replace(admission.run, call=call), notes=notes)
+    changes = (*admission.changes, shorten(note, NOTE_MAX_CHARS))
+    return replace(admission, run=replace(admission.run, call=call), changes=changes)
 
 
 def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:
