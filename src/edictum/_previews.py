@@ -50,7 +50,7 @@ class Preview:
         name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", "preview")
         tool = self._find(wanted, name)
         if tool is None:
-            return {"tool": name, "problem": "There is no function for it."}
+            return {"tool": name, "problem": "No function is known for it."}
         if tool.is_stated and tool.plan.entry.side_effect in CONSEQUENTIAL:
             return {"tool": name, "problem": "It is not a tool that only reads."}
         args = _pick_args(tool.takes, kept(call.args))

@@ -19,7 +19,7 @@ from edictum import (
     precondition,
 )
 from edictum.approval import ApprovalQueue, QueuedApproval, open_approvals
-from edictum.approval._context import list_changes
+from edictum.approval._context import compare_args
 from edictum.harness import ModelReply, ToolCallRequest, run_turn, tool
 from support.guards import approval_contract
 
@@ -83,6 +83,7 @@ async def test_every_asker_is_named_with_its_message(queue: ApprovalQueue) -> No
 
 
 async def test_a_limit_that_asks_is_named(queue: ApprovalQueue) -> None:
+    """As a contract is, with the message of the question."""
     bundle = """
 apiVersion: edictum/v1
 kind: ContractBundle
@@ -134,7 +135,7 @@ async def test_arguments_beside_those_that_were_approved_last(queue: ApprovalQue
     args = {"name": "new", "force": True}
     request = await ask(guard, answer=True, principal=ann, args=args)
     assert request.precedent == {"name": "old"}
-    changes = list_changes(request.precedent, request.tool_args)
+    changes = compare_args(request.precedent, request.tool_args)
     assert [(it.name, it.before, it.now) for it in changes] == [
         ("name", "old", "new"),
         ("force", None, "true"),
@@ -144,6 +145,7 @@ async def test_arguments_beside_those_that_were_approved_last(queue: ApprovalQue
 
 
 async def test_a_precedent_is_what_the_person_has_made_of_it(queue: ApprovalQueue) -> None:
+    """Changed arguments are those that were approved."""
     guard = make_guard(queue)
     args = {"name": "old"}
     running = asyncio.ensure_future(guard.dispatch("delete_branch", args, delete_branch))
@@ -158,7 +160,7 @@ def test_changes_inside_of_arguments() -> None:
     """Each part has a path."""
     before = {"to": ["a", "b"], "deep": {"x": 1, "y": []}, "gone": None}
     now = {"to": ["a", "c", "d"], "deep": {"x": 1, "y": []}}
-    changes = {it.name: (it.before, it.now) for it in list_changes(before, now)}
+    changes = {it.name: (it.before, it.now) for it in compare_args(before, now)}
     assert changes == {
         "to[0]": ("a", "a"),
         "to[1]": ("b", "c"),
@@ -167,7 +169,7 @@ def test_changes_inside_of_arguments() -> None:
         "deep.y": ("[]", "[]"),
         "gone": ("null", None),
     }
-    assert len(list_changes(None, {str(n): n for n in range(10_000)})) == 200
+    assert len(compare_args(None, {str(n): n for n in range(10_000)})) == 200
 
 
 # --- The prompt -----------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ contracts:
     await queue.answer(request.approval_id, True, approver="ann")
     await running
     outside = await ask(guard)
-    assert outside.context["preview"]["problem"] == "There is no function for it."
+    assert outside.context["preview"]["problem"] == "No function is known for it."
 
 
 @pytest.mark.parametrize(
@@ -286,6 +288,7 @@ async def test_a_preview_that_fails(queue: ApprovalQueue) -> None:
 
 
 def test_a_synchronous_call_has_a_preview_too(queue: ApprovalQueue) -> None:
+    """The read tool runs before the question, in either kind of host."""
     tools = {"delete_branch": {"preview": show_branch}}
     contract = approval_contract("delete_branch", timeout=0.05)
     guard = make_guard(queue, contracts=[contract], tools=tools)
@@ -294,6 +297,7 @@ def test_a_synchronous_call_has_a_preview_too(queue: ApprovalQueue) -> None:
 
 
 def test_a_preview_is_a_name_or_a_function() -> None:
+    """Anything else is refused when the guard is made."""
     with pytest.raises(EdictumConfigError, match="preview"):
         Edictum(tools={"t": {"preview": 5}})
 

@@ -141,6 +141,7 @@ async def test_a_yes_by_the_page_runs_the_call(site: Site) -> None:
 
 
 async def test_a_no_by_the_page_has_its_reason(site: Site) -> None:
+    """The agent is told what the person has written."""
     running = asyncio.ensure_future(site.guard.dispatch("t", {}, lambda: 1))
     while not (pending := await site.queue.pending()):  # noqa: ASYNC110 - a store
         await asyncio.sleep(0.005)
@@ -419,6 +420,7 @@ async def test_forms_that_cannot_be_read(
 
 
 async def test_a_form_that_breaks_off_is_not_an_answer(site: Site) -> None:
+    """Not even if what came of it could be read."""
     request = await site.ask()
     reply = await call_app(
         site.app,
@@ -436,11 +438,13 @@ async def test_a_form_that_breaks_off_is_not_an_answer(site: Site) -> None:
     "path", ["/", "/t", "/nothing", "/requests/x", "/api", "/api/x", "/../t/x"]
 )
 async def test_other_paths_tell_nothing(site: Site, path: str) -> None:
+    """Without a link or an identity there is nothing to see."""
     reply = await site.get(path)
     assert reply.status in (401, 404)
 
 
 async def test_other_methods_are_refused(site: Site) -> None:
+    """Only looking and posting are known."""
     for method in ("PUT", "DELETE", "OPTIONS"):
         assert (await call_app(site.app, method, "/t/x")).status == 405
 
@@ -516,6 +520,7 @@ async def send_answers(app: ApprovalApp, *answers: Any, **headers: str) -> Reply
 
 
 async def test_the_api_lists_and_shows(site: Site) -> None:
+    """With filters and pages, for a user whom the application knows."""
     requests = [await site.ask(n=n) for n in range(3)]
     app = make_api(site)
     listed = (await site.get("/api/requests?limit=2&session_id=s", app=app)).json["requests"]
@@ -616,6 +621,7 @@ async def test_the_page_for_a_user_of_the_application(site: Site) -> None:
     ],
 )
 async def test_answers_that_cannot_be_read(site: Site, body: bytes) -> None:
+    """All are refused together, and none is taken."""
     reply = await call_app(make_api(site), "POST", "/api/answers", headers=JSON, body=body)
     assert reply.status == 400
 
@@ -624,6 +630,7 @@ async def test_answers_that_cannot_be_read(site: Site, body: bytes) -> None:
 
 
 async def test_a_server_that_tells_when_it_starts_and_stops(site: Site) -> None:
+    """The app answers it, and closes a websocket."""
     given = iter(["lifespan.startup", "lifespan.shutdown"])
     sent: list[str] = []
 

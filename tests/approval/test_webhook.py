@@ -274,6 +274,7 @@ async def test_attempts_end(url: str, lost: Any) -> None:
 
 
 async def test_a_slow_target_is_left(url: str, lost: Any) -> None:
+    """An attempt has its time; then comes the next one."""
     async with serve("hang") as target:
         guard, running = await ask(url, make_webhook(target.url, timeout_s=0.05, attempts=2))
         await wait_in_loop(lost)
@@ -296,7 +297,7 @@ async def test_a_full_webhook_drops_messages(
     url: str, lost: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A target that hangs does not fill the memory."""
-    monkeypatch.setattr("edictum.approval.webhook.MAX_WAITING", 2)
+    monkeypatch.setattr("edictum.approval.webhook.MAX_UNSENT", 2)
     async with serve("hang") as target:
         queue = open_approvals(url, notify=make_webhook(target.url, timeout_s=60, attempts=1))
         for number in range(4):  # each sender has one
@@ -364,6 +365,7 @@ async def test_tls_is_verified_by_name(url: str, lost: Any) -> None:
     ],
 )
 def test_inside_addresses_are_refused_unless_listed(address: str) -> None:
+    """Even where they are wrapped in an IPv6 address."""
     with pytest.raises(RefusedAddress, match="inside"):
         AllowedHosts(["hooks.example"]).check_address(address, encrypted=True)
     AllowedHosts(["hooks.example", address]).check_address(address, encrypted=True)
@@ -405,6 +407,7 @@ def test_plain_http_is_for_listed_addresses() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_at_once(options: dict[str, Any], problem: str) -> None:
+    """When the webhook is made; no message repeats the URL."""
     given = {"url": "https://hooks.example/x", "allowed_hosts": ["hooks.example"], "key": KEY}
     with pytest.raises(EdictumConfigError) as caught:
         Webhook(**{**given, **options})
@@ -427,6 +430,7 @@ def test_a_key_of_a_file_and_of_standard_webhooks(tmp_path: Path) -> None:
 
 
 def test_a_notifier_has_notify(url: str) -> None:
+    """Anything else is refused when the queue is opened."""
     with pytest.raises(EdictumConfigError, match="notify is str"):
         open_approvals(url, notify="https://hooks.example")  # type: ignore[arg-type]  # wrong
 

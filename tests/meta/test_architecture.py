@@ -42,6 +42,7 @@ LAYERS = [
     {"runtime"},
     {
         "_dry_run",
+        "_previews",
         "_probes",
         "compat",
         "builtins",

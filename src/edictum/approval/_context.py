@@ -9,7 +9,7 @@ from edictum.approval.queue import QueuedApproval
 from edictum.core._records import record
 from edictum.core.values import dumps
 
-MAX_LISTED = 200
+MAX_CHANGES = 200
 
 
 @record
@@ -21,13 +21,13 @@ class ArgumentChange:
     now: str | None
 
 
-def list_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[ArgumentChange]:
+def compare_args(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[ArgumentChange]:
     """Return the arguments, each beside what was approved last; without that, beside itself."""
     present = dict(_flatten("", now))
     past = present if before is None else dict(_flatten("", before))
     names = dict.fromkeys((*present, *past))
     changes = [ArgumentChange(name, past.get(name), present.get(name)) for name in names]
-    return changes[:MAX_LISTED]
+    return changes[:MAX_CHANGES]
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from edictum.errors import EdictumInputError
 
 MAX_BODY_BYTES = 65_536
 MAX_ANSWERS = 100
-MAX_REASON_CHARS = 1_000
+MAX_ANSWER_REASON = 1_000
 MAX_PAGE = 1_000
 HTML, JSON = "text/html; charset=utf-8", "application/json"
 
@@ -26,7 +26,7 @@ Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @record
-class Refused:
+class RefusedAnswer:
     """Why something was refused, for the log and the audit; which request, and who, if known."""
 
     reason: str
@@ -35,16 +35,16 @@ class Refused:
 
 
 @record
-class Response:
+class PageResponse:
     """What is sent back. ``refused`` is not sent."""
 
     status: int
     content_type: str
     text: str
-    refused: Refused | None = None
+    refused: RefusedAnswer | None = None
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """Something that is not served. ``reason`` is for the log, ``text`` for the one who sent it."""
 
     def __init__(self, status: int, text: str, reason: str) -> None:
@@ -52,7 +52,7 @@ class Refusal(Exception):
         self.status, self.text, self.reason = status, text, reason
 
 
-class Exchange:
+class PageExchange:
     """One request over HTTP, and how to read it."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -87,32 +87,32 @@ class Exchange:
     def check_origin(self) -> None:
         """Refuse what a page of another site has a browser send."""
         if self.get_header(b"sec-fetch-site") not in (None, "same-origin", "none"):
-            raise Refusal(403, "Pages of other sites may not do this.", "origin")
+            raise HttpRefusal(403, "Pages of other sites may not do this.", "origin")
 
     async def read_body(self, content_type: str) -> bytes:
         """Return the body. A large one is refused before it is read, or as soon as that shows."""
         given = (self.get_header(b"content-type") or "").partition(";")[0].strip().lower()
         if given != content_type:
-            raise Refusal(415, f"Send {content_type}.", "content type")
+            raise HttpRefusal(415, f"Send {content_type}.", "content type")
         length = self.get_header(b"content-length")
         if length is not None and (not length.isdigit() or int(length) > MAX_BODY_BYTES):
-            raise Refusal(413, "That is too large.", "too large")
+            raise HttpRefusal(413, "That is too large.", "too large")
         body = bytearray()
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":  # what came until then is not an answer
-                raise Refusal(400, "The request was broken off.", "broken off")
+                raise HttpRefusal(400, "The request was broken off.", "broken off")
             body += message.get("body", b"")
             if len(body) > MAX_BODY_BYTES:
-                raise Refusal(413, "That is too large.", "too large")
+                raise HttpRefusal(413, "That is too large.", "too large")
             if not message.get("more_body", False):
                 return bytes(body)
 
-    def refuse(self, status: int, text: str, refused: Refused | None = None) -> Response:
+    def refuse(self, status: int, text: str, refused: RefusedAnswer | None = None) -> PageResponse:
         if self.is_api:
-            return Response(status, JSON, dumps({"error": text}), refused)
+            return PageResponse(status, JSON, dumps({"error": text}), refused)
         page = write_notice_page("Not possible", text)
-        return Response(status, HTML, page, refused)
+        return PageResponse(status, HTML, page, refused)
 
 
 def _strip_root(path: str, root: str) -> str:
@@ -136,7 +136,7 @@ class GivenForm:
     grant: GrantTerms | None = None
 
 
-def read_form(body: bytes) -> GivenForm:
+def read_answer_form(body: bytes) -> GivenForm:
     """Return the answer that a form was filled in with."""
     try:
         fields = parse_qs(body.decode(), strict_parsing=bool(body), max_num_fields=20)
@@ -149,7 +149,7 @@ def read_form(body: bytes) -> GivenForm:
         scope, kind = said.pop("grant", ""), said.pop("grant_args", "same")
         seconds = float(said.pop("grant_for", "900"))
     except (ValueError, RecursionError):
-        raise Refusal(400, "The form cannot be read.", "not readable") from None
+        raise HttpRefusal(400, "The form cannot be read.", "not readable") from None
     if scope and answer == "approve":
         said["grant"] = {"scope": scope, "other_args": kind, "for_s": seconds}
     return _read_answer(said)
@@ -160,11 +160,11 @@ def read_answers(body: bytes) -> list[GivenForm]:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refusal(400, "Send JSON.", "not readable") from None
+        raise HttpRefusal(400, "Send JSON.", "not readable") from None
     answers = given.get("answers") if isinstance(given, dict) else None
     if not isinstance(answers, list) or not 1 <= len(answers) <= MAX_ANSWERS:
         text = f'Send {{"answers": [...]}}, with 1 to {MAX_ANSWERS} of them.'
-        raise Refusal(400, text, "not readable")
+        raise HttpRefusal(400, text, "not readable")
     return [_read_answer(each) for each in answers]
 
 
@@ -180,13 +180,13 @@ ANSWER_FIELDS: dict[str, tuple[type[Any], ...]] = {
 
 def _read_answer(said: Any) -> GivenForm:
     if not isinstance(said, dict) or not isinstance(said.get("approved"), bool):
-        raise Refusal(400, "An answer needs approved: true or false.", "not readable")
+        raise HttpRefusal(400, "An answer needs approved: true or false.", "not readable")
     for name, value in said.items():
         if name not in ANSWER_FIELDS or not isinstance(value, ANSWER_FIELDS[name]):
             text = f"{name[:80]} is not a part of an answer, or not of its type."
-            raise Refusal(400, text, "not readable")
-    if len(said.get("reason", "")) > MAX_REASON_CHARS:
-        raise Refusal(400, f"A reason has {MAX_REASON_CHARS} characters.", "not readable")
+            raise HttpRefusal(400, text, "not readable")
+    if len(said.get("reason", "")) > MAX_ANSWER_REASON:
+        raise HttpRefusal(400, f"A reason has {MAX_ANSWER_REASON} characters.", "not readable")
     grant = said.get("grant")
     return GivenForm(**{**said, "grant": None if grant is None else _read_grant(grant)})
 
@@ -199,7 +199,7 @@ def _read_grant(given: dict[str, Any]) -> GrantTerms:
         return GrantTerms(**terms, until=until)
     except (EdictumInputError, KeyError, TypeError, ValueError, OverflowError):
         text = "A grant has scope, for_s, and perhaps args and other_args."
-        raise Refusal(400, text, "not readable") from None
+        raise HttpRefusal(400, text, "not readable") from None
 
 
 def read_query(query: str) -> dict[str, Any]:
@@ -208,20 +208,20 @@ def read_query(query: str) -> dict[str, Any]:
         given = {name: values[-1] for name, values in parse_qs(query, max_num_fields=20).items()}
         limit = int(given.pop("limit", "100"))
     except ValueError:
-        raise Refusal(400, "The limit is a number.", "not readable") from None
+        raise HttpRefusal(400, "The limit is a number.", "not readable") from None
     if unknown := set(given) - {"session_id", "tool_name", "after"}:
-        raise Refusal(400, f"Unknown: {', '.join(sorted(unknown))[:200]}.", "not readable")
+        raise HttpRefusal(400, f"Unknown: {', '.join(sorted(unknown))[:200]}.", "not readable")
     return {**given, "limit": max(1, min(limit, MAX_PAGE))}
 
 
 # --- Sending --------------------------------------------------------------------------------------
 
 
-def make_json_response(status: int, value: Any) -> Response:
-    return Response(status, JSON, dumps(value))
+def make_json_response(status: int, value: Any) -> PageResponse:
+    return PageResponse(status, JSON, dumps(value))
 
 
-def _list_headers(response: Response, length: int) -> dict[str, str]:
+def _list_headers(response: PageResponse, length: int) -> dict[str, str]:
     policy = (
         f"default-src 'none'; style-src {make_style_policy()}; form-action 'self';"
         " frame-ancestors 'none'; base-uri 'none'"
@@ -240,7 +240,7 @@ def _list_headers(response: Response, length: int) -> dict[str, str]:
     }
 
 
-async def send_response(scope: Scope, response: Response, send: Send) -> None:
+async def send_response(scope: Scope, response: PageResponse, send: Send) -> None:
     body = response.text.encode("utf-8", "replace")
     headers = _list_headers(response, len(body))
     await send(

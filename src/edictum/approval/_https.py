@@ -16,12 +16,12 @@ from urllib.parse import SplitResult, urlsplit
 from edictum.core._records import record
 from edictum.errors import EdictumConfigError
 
-PORTS = {"http": 80, "https": 443}
+SCHEME_PORTS = {"http": 80, "https": 443}
 MAX_STATUS_LINE = 1_024
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])\b")
 _BAD_IN_URL = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 _NAT64 = IPv6Network("64:ff9b::/96")
-Address: TypeAlias = IPv4Address | IPv6Address
+IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 
 class RefusedAddress(Exception):
@@ -53,7 +53,7 @@ class AllowedHosts:
         address = _read_address(host)
         return address is not None and self.has_address(address)
 
-    def has_address(self, address: Address) -> bool:
+    def has_address(self, address: IpAddress) -> bool:
         """Return whether an address is in a listed network."""
         forms = (address, _unwrap(address))
         return any(form in network for network in self._networks for form in forms)
@@ -77,14 +77,14 @@ def _read_network(text: str) -> Any:
         return None
 
 
-def _read_address(text: str) -> Address | None:
+def _read_address(text: str) -> IpAddress | None:
     try:
         return ip_address(text.strip("[]"))
     except ValueError:
         return None
 
 
-def _unwrap(address: Address) -> Address:
+def _unwrap(address: IpAddress) -> IpAddress:
     """Return the IPv4 address that an IPv6 address leads to, if it does."""
     if isinstance(address, IPv4Address):
         return address
@@ -94,7 +94,7 @@ def _unwrap(address: Address) -> Address:
 
 
 @record
-class Target:
+class WebhookTarget:
     """Where to post: a URL whose host is allowed. ``tls`` is None for plain http."""
 
     parts: SplitResult
@@ -107,7 +107,9 @@ class Target:
         return self.parts.hostname or ""
 
 
-def make_target(url: Any, allowed: AllowedHosts, tls: ssl.SSLContext | None = None) -> Target:
+def make_target(
+    url: Any, allowed: AllowedHosts, tls: ssl.SSLContext | None = None
+) -> WebhookTarget:
     """Return the target of a URL. Raises EdictumConfigError for one that may not be used.
 
     No message repeats the URL: those of chat services are secrets.
@@ -115,7 +117,7 @@ def make_target(url: Any, allowed: AllowedHosts, tls: ssl.SSLContext | None = No
     hint = "Use https://host/path, with the host in allowed_hosts."
     try:
         parts = urlsplit(url)
-        port = parts.port or PORTS[parts.scheme]
+        port = parts.port or SCHEME_PORTS[parts.scheme]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EdictumConfigError("The URL of the webhook is not one.", hint=hint) from None
     if not parts.hostname or _BAD_IN_URL.search(url) or parts.username or parts.password:
@@ -124,11 +126,11 @@ def make_target(url: Any, allowed: AllowedHosts, tls: ssl.SSLContext | None = No
         problem = f"The webhook's host {parts.hostname!r} is not allowed."
         raise EdictumConfigError(problem, hint="Add it to allowed_hosts.")
     if parts.scheme == "http":
-        return Target(parts, port, allowed, None)
-    return Target(parts, port, allowed, tls or ssl.create_default_context())
+        return WebhookTarget(parts, port, allowed, None)
+    return WebhookTarget(parts, port, allowed, tls or ssl.create_default_context())
 
 
-async def post(target: Target, headers: Mapping[str, str], body: bytes) -> int:
+async def post(target: WebhookTarget, headers: Mapping[str, str], body: bytes) -> int:
     """Send a body, and return the status of the answer; its text is not read."""
     address = await _resolve(target)
     reader, writer = await asyncio.open_connection(
@@ -152,7 +154,7 @@ async def post(target: Target, headers: Mapping[str, str], body: bytes) -> int:
     return int(found[1])
 
 
-async def _resolve(target: Target) -> str:
+async def _resolve(target: WebhookTarget) -> str:
     """Return an address of the target. All of its addresses are checked, and one is used."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -164,7 +166,7 @@ async def _resolve(target: Target) -> str:
     return addresses[0]
 
 
-def _write_head(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+def _write_head(target: WebhookTarget, headers: Mapping[str, str], body: bytes) -> bytes:
     parts = target.parts
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]

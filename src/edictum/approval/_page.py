@@ -11,7 +11,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from edictum.approval._context import ArgumentChange, describe_yes, list_changes
+from edictum.approval._context import ArgumentChange, compare_args, describe_yes
 from edictum.approval.port import ApprovalStatus
 from edictum.approval.queue import QueuedApproval
 from edictum.audit._report import format_time
@@ -19,7 +19,7 @@ from edictum.audit._report_tables import escape_hidden
 from edictum.core.call import Principal
 from edictum.core.values import dumps
 
-MAX_SHOWN_CHARS = 10_000
+MAX_PAGE_TEXT = 10_000
 GRANT_SCOPES = {
     "": "this call only",
     "session": "calls of this tool in this session",
@@ -27,7 +27,7 @@ GRANT_SCOPES = {
 }
 GRANT_ARGUMENTS = {"same": "with these arguments", "any": "with any arguments"}
 GRANT_TIMES = {"900": "15 minutes", "3600": "1 hour", "28800": "8 hours", "86400": "1 day"}
-ENDS = {
+STATUS_TEXTS = {
     ApprovalStatus.APPROVED: "Approved",
     ApprovalStatus.CLAIMED: "Approved; the call has taken the answer",
     ApprovalStatus.USED: "Approved; the tool was started",
@@ -90,19 +90,19 @@ def write_notice_page(title: str, text: str) -> str:
 
 
 def _escape(text: Any) -> str:
-    shown = str(text)[:MAX_SHOWN_CHARS]
+    shown = str(text)[:MAX_PAGE_TEXT]
     return escape("\n".join(escape_hidden(line) for line in shown.split("\n")))
 
 
 def _write_end(request: QueuedApproval) -> str:
     by = f" by {request.approver}" if request.approver else ""
     reason = f": {request.reason}" if request.reason else ""
-    ended = ENDS.get(request.status, str(request.status))
+    ended = STATUS_TEXTS.get(request.status, str(request.status))
     return f'<p class="status">{_escape(ended + by + reason)}</p>'
 
 
 def _write_arguments(request: QueuedApproval) -> str:
-    changes = list_changes(request.precedent, request.tool_args)
+    changes = compare_args(request.precedent, request.tool_args)
     compared = "" if request.precedent is None else ", beside those that were approved last"
     if not changes:
         return "<h2>Arguments</h2><p>None.</p>"

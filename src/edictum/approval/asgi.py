@@ -19,18 +19,18 @@ from edictum._logs import APPROVAL_FAILED, APPROVAL_REFUSED, log
 from edictum.approval._exchange import (
     HTML,
     JSON,
-    Exchange,
     GivenForm,
+    HttpRefusal,
+    PageExchange,
+    PageResponse,
     Receive,
-    Refusal,
-    Refused,
-    Response,
+    RefusedAnswer,
     Scope,
     Send,
     answer_lifespan,
     make_json_response,
+    read_answer_form,
     read_answers,
-    read_form,
     read_query,
     send_response,
 )
@@ -76,29 +76,29 @@ class ApprovalApp:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:
-            response = await self._respond(Exchange(scope, receive))
+            response = await self._respond(PageExchange(scope, receive))
             await send_response(scope, response, send)
 
-    async def _respond(self, exchange: Exchange) -> Response:
+    async def _respond(self, exchange: PageExchange) -> PageResponse:
         try:
             response = await self._route(exchange)
         except LinkRefused as exc:
-            response = exchange.refuse(404, NOT_FOUND, Refused(exc.reason, exc.approval_id))
-        except Refusal as exc:
-            response = exchange.refuse(exc.status, exc.text, Refused(exc.reason))
+            response = exchange.refuse(404, NOT_FOUND, RefusedAnswer(exc.reason, exc.approval_id))
+        except HttpRefusal as exc:
+            response = exchange.refuse(exc.status, exc.text, RefusedAnswer(exc.reason))
         except EdictumError as exc:
             log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
             response = exchange.refuse(503, "The approvals cannot be reached now. Try again.")
         if response.refused is not None:
-            await self._note_refused(exchange, response.refused)
+            await self._note_refusal(exchange, response.refused)
         return response
 
-    async def _route(self, exchange: Exchange) -> Response:
+    async def _route(self, exchange: PageExchange) -> PageResponse:
         kind, _, rest = exchange.path.strip("/").partition("/")
-        routes: dict[tuple[str, str], Callable[[Exchange, str], Awaitable[Response]]] = {
-            ("GET", "t"): self._show_linked,
-            ("POST", "t"): self._answer_linked,
-            ("GET", "requests"): self._show_identified,
+        routes: dict[tuple[str, str], Callable[[PageExchange, str], Awaitable[PageResponse]]] = {
+            ("GET", "t"): self._show_by_link,
+            ("POST", "t"): self._answer_by_link,
+            ("GET", "requests"): self._show_to_user,
             ("GET", "api"): self._read,
             ("POST", "api"): self._answer_many,
         }
@@ -107,33 +107,33 @@ class ApprovalApp:
         if route is not None:
             return await route(exchange, rest)
         if any(name == kind for _, name in routes):
-            raise Refusal(405, "This method is not allowed here.", "method")
-        raise Refusal(404, NOT_FOUND, "path")
+            raise HttpRefusal(405, "This method is not allowed here.", "method")
+        raise HttpRefusal(404, NOT_FOUND, "path")
 
     # --- Pages ------------------------------------------------------------------------------------
 
-    async def _show_linked(self, exchange: Exchange, token_text: str) -> Response:
+    async def _show_by_link(self, exchange: PageExchange, token_text: str) -> PageResponse:
         token = self._links.read_token(token_text)
         request = await self._find(token.approval_id)
         return _make_page(exchange, request, token.approver, token_text)
 
-    async def _show_identified(self, exchange: Exchange, approval_id: str) -> Response:
+    async def _show_to_user(self, exchange: PageExchange, approval_id: str) -> PageResponse:
         """Show a request to a user whom the application knows; the form has a link of their own."""
         approver = await self._identify_user(exchange)
         request = await self._find(approval_id)
         token = self._links.make_token(request, approver)
         return _make_page(exchange, request, approver, token)
 
-    async def _answer_linked(self, exchange: Exchange, token_text: str) -> Response:
+    async def _answer_by_link(self, exchange: PageExchange, token_text: str) -> PageResponse:
         token = self._links.read_token(token_text)
-        said = read_form(await exchange.read_body(FORM))
+        said = read_answer_form(await exchange.read_body(FORM))
         await self._find(token.approval_id)
         try:
             request, notice = await self._answer(token, said), "Your answer is recorded."
         except EdictumInputError as exc:
             request, notice = await self._find(token.approval_id), str(exc)
             page = _make_page(exchange, request, token.approver, token_text, notice)
-            refused = Refused("answer", token.approval_id, token.approver.user_id)
+            refused = RefusedAnswer("answer", token.approval_id, token.approver.user_id)
             return replace(page, status=409, refused=refused)
         return _make_page(exchange, request, token.approver, token_text, notice)
 
@@ -156,10 +156,10 @@ class ApprovalApp:
 
     # --- The API ----------------------------------------------------------------------------------
 
-    async def _read(self, exchange: Exchange, path: str) -> Response:
+    async def _read(self, exchange: PageExchange, path: str) -> PageResponse:
         kind, _, approval_id = path.partition("/")
         if kind != "requests":
-            raise Refusal(404, NOT_FOUND, "path")
+            raise HttpRefusal(404, NOT_FOUND, "path")
         await self._identify_user(exchange)
         if approval_id:
             return make_json_response(200, describe_state(await self._find(approval_id)))
@@ -168,10 +168,10 @@ class ApprovalApp:
             200, {"requests": [describe_state(request) for request in listed]}
         )
 
-    async def _answer_many(self, exchange: Exchange, path: str) -> Response:
+    async def _answer_many(self, exchange: PageExchange, path: str) -> PageResponse:
         """Answer several requests; each has its own result, and one that fails stops no other."""
         if path != "answers":
-            raise Refusal(404, NOT_FOUND, "path")
+            raise HttpRefusal(404, NOT_FOUND, "path")
         exchange.check_origin()
         user = await self._identify_user(exchange) if self._identify is not None else None
         answers = read_answers(await exchange.read_body(JSON))
@@ -179,7 +179,7 @@ class ApprovalApp:
         return make_json_response(200, {"results": results})
 
     async def _answer_one(
-        self, exchange: Exchange, user: Principal | None, said: GivenForm
+        self, exchange: PageExchange, user: Principal | None, said: GivenForm
     ) -> dict[str, Any]:
         who = None
         try:
@@ -187,14 +187,14 @@ class ApprovalApp:
             await self._find(who.approval_id)
             request = await self._answer(who, said)
         except LinkRefused as exc:
-            refused, text = Refused(exc.reason, exc.approval_id), NOT_FOUND
+            refused, text = RefusedAnswer(exc.reason, exc.approval_id), NOT_FOUND
         except EdictumInputError as exc:
             assert who is not None
-            refused = Refused("answer", who.approval_id, who.approver.user_id)
+            refused = RefusedAnswer("answer", who.approval_id, who.approver.user_id)
             text = str(exc)
         else:
             return {"approval_id": request.approval_id, "status": request.status}
-        await self._note_refused(exchange, refused)
+        await self._note_refusal(exchange, refused)
         return {"approval_id": refused.approval_id or said.approval_id, "error": text}
 
     def _find_approver(self, user: Principal | None, said: GivenForm) -> Token:
@@ -205,13 +205,13 @@ class ApprovalApp:
             raise LinkRefused("no identity", said.approval_id)
         return Token(said.approval_id, user, 0.0, None)
 
-    async def _note_refused(self, exchange: Exchange, refused: Refused) -> None:
+    async def _note_refusal(self, exchange: PageExchange, refused: RefusedAnswer) -> None:
         """Tell the log and the audit; what the audit does not take is in the log."""
         reason, approval_id, approver = refused.reason, refused.approval_id, refused.approver
         where = f"{exchange.method} {exchange.route}"
         log(
             APPROVAL_REFUSED,
-            "Refused at the approval pages: %s (%s)",
+            "RefusedAnswer at the approval pages: %s (%s)",
             reason,
             where,
             reason=reason,
@@ -221,7 +221,7 @@ class ApprovalApp:
         )
         if self._sink is None:
             return
-        text = f"Refused at the approval pages: {reason} ({where}, from {exchange.client})."
+        text = f"RefusedAnswer at the approval pages: {reason} ({where}, from {exchange.client})."
         try:
             written = self._sink.emit(refusal_event(time.time(), approval_id, approver, text))
             if isawaitable(written):
@@ -229,11 +229,11 @@ class ApprovalApp:
         except USER_ERRORS as exc:
             self._sink.note_failure(exc)
 
-    async def _identify_user(self, exchange: Exchange) -> Principal:
+    async def _identify_user(self, exchange: PageExchange) -> Principal:
         found = self._identify(exchange.scope) if self._identify is not None else None
         user = await found if isawaitable(found) else found
         if user is None or not user.user_id:
-            raise Refusal(401, "Who are you? Log in, or use a link.", "no identity")
+            raise HttpRefusal(401, "Who are you? Log in, or use a link.", "no identity")
         return user
 
 
@@ -252,6 +252,12 @@ def describe_state(request: QueuedApproval) -> dict[str, Any]:
 
 
 def _make_page(
-    exchange: Exchange, request: QueuedApproval, approver: Principal, token: str, notice: str = ""
-) -> Response:
-    return Response(200, HTML, write_request_page(request, approver, exchange.link(token), notice))
+    exchange: PageExchange,
+    request: QueuedApproval,
+    approver: Principal,
+    token: str,
+    notice: str = "",
+) -> PageResponse:
+    return PageResponse(
+        200, HTML, write_request_page(request, approver, exchange.link(token), notice)
+    )

@@ -33,20 +33,20 @@ from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child
 from edictum.execution.portal import Portal
 
-MAX_WAITING = 1_000  # messages of one webhook; a target that hangs must not fill the memory
+MAX_UNSENT = 1_000  # messages of one webhook; a target that hangs must not fill the memory
 MAX_AT_ONCE = 4
-MAX_SHOWN_CHARS = 1_000  # of a value that is filled into a template
+MAX_FILLED_CHARS = 1_000  # of a value that is filled into a template
 FIRST_DELAY_S, MAX_DELAY_S = 1.0, 60.0
 TOLERANCE_S = 300.0
 TRY_AGAIN = frozenset({408, 425, 429})  # and all from 500 on
-REQUESTED = "approval.requested"
+MESSAGE_TYPE = "approval.requested"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _SENDERS = Portal()  # of its own, so that looking up names delays nothing else
 
 
 @record
-class Message:
+class WebhookMessage:
     """What is sent for a request. The id is that of the request, even when it is sent again."""
 
     id: str
@@ -97,30 +97,32 @@ class Webhook:
     def _reset(self) -> None:
         """Begin anew: in a forked child the messages are the parent's."""
         self._lock = threading.Lock()
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[WebhookMessage] = deque()
         self._senders = 0
 
     def notify(self, request: QueuedApproval) -> None:
         """Have a request told, and return at once."""
-        message = Message(request.approval_id, self._write(request), request.expires_at.timestamp())
+        message = WebhookMessage(
+            request.approval_id, self._write(request), request.expires_at.timestamp()
+        )
         with self._lock:
-            is_full = len(self._waiting) >= MAX_WAITING
+            is_full = len(self._waiting) >= MAX_UNSENT
             needs_sender = not is_full and self._senders < MAX_AT_ONCE
             self._senders += needs_sender
             if not is_full:
                 self._waiting.append(message)
         if is_full:
-            self._log_lost(message, f"{MAX_WAITING} messages wait for it")
+            self._log_loss(message, f"{MAX_UNSENT} messages wait for it")
         if needs_sender:
             self._start_sender(message)
 
-    def _start_sender(self, message: Message) -> None:
+    def _start_sender(self, message: WebhookMessage) -> None:
         try:
             _SENDERS.start(self._send_all())
         except NotStarted as exc:  # the message waits for the next one
             with self._lock:
                 self._senders -= 1
-            self._log_lost(message, str(exc))
+            self._log_loss(message, str(exc))
 
     async def close(self) -> None:
         """Wait until what is waiting was sent, for as long as one attempt may take."""
@@ -134,7 +136,7 @@ class Webhook:
             told["link"] = self._links.make_link(request, self._approver)
         if self._template is not None:
             return dumps(_fill_in(self._template, told)).encode()
-        return dumps({"type": REQUESTED, "timestamp": told["asked_at"], "data": told}).encode()
+        return dumps({"type": MESSAGE_TYPE, "timestamp": told["asked_at"], "data": told}).encode()
 
     async def _send_all(self) -> None:
         while True:
@@ -146,9 +148,9 @@ class Webhook:
             try:
                 await self._deliver(message)
             except Exception as exc:
-                self._log_lost(message, "sending it failed", exc)
+                self._log_loss(message, "sending it failed", exc)
 
-    async def _deliver(self, message: Message) -> None:
+    async def _deliver(self, message: WebhookMessage) -> None:
         """Try until the target takes the message, or it is of no use any more."""
         problem = ""
         for attempt in range(self._attempts):
@@ -156,16 +158,16 @@ class Webhook:
                 delay_s = min(self._first_delay_s * 2 ** (attempt - 1), MAX_DELAY_S)
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             if time.time() > message.useful_until:
-                return self._log_lost(message, f"its request has expired{problem}")
+                return self._log_loss(message, f"its request has expired{problem}")
             status, reason = await self._try_once(message)
             if status is not None and 200 <= status < 300:
                 return None
             problem = f"; {reason}"
             if status is not None and status < 500 and status not in TRY_AGAIN:
-                return self._log_lost(message, reason)
-        return self._log_lost(message, f"{self._attempts} attempts failed{problem}")
+                return self._log_loss(message, reason)
+        return self._log_loss(message, f"{self._attempts} attempts failed{problem}")
 
-    async def _try_once(self, message: Message) -> tuple[int | None, str]:
+    async def _try_once(self, message: WebhookMessage) -> tuple[int | None, str]:
         """Return the status that the target answered, if it did, and what is wrong."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -179,7 +181,7 @@ class Webhook:
         followed = " (redirects are not followed)" if 300 <= status < 400 else ""
         return status, f"it answered {status}{followed}"
 
-    def _sign(self, message: Message) -> dict[str, str]:
+    def _sign(self, message: WebhookMessage) -> dict[str, str]:
         at = str(int(time.time()))
         return {
             "Content-Type": "application/json",
@@ -190,7 +192,7 @@ class Webhook:
             "webhook-signature": _make_signature(self._key, message.id, at, message.body),
         }
 
-    def _log_lost(self, message: Message, reason: str, exc: Exception | None = None) -> None:
+    def _log_loss(self, message: WebhookMessage, reason: str, exc: Exception | None = None) -> None:
         host = self._target.host
         log(
             APPROVAL_NOT_NOTIFIED,
@@ -261,9 +263,9 @@ def _fill_in(template: Mapping[str, Any], told: Mapping[str, Any]) -> Any:
 
 def _shorten(value: Any, name: str) -> str:
     text = value if isinstance(value, str) else "" if value is None else dumps(value)
-    if name == "link" or len(text) <= MAX_SHOWN_CHARS:
+    if name == "link" or len(text) <= MAX_FILLED_CHARS:
         return text
-    return f"{text[: MAX_SHOWN_CHARS - 3]}..."
+    return f"{text[: MAX_FILLED_CHARS - 3]}..."
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
