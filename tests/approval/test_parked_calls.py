@@ -68,6 +68,7 @@ def list_actions(guard: Edictum) -> list[str]:
 
 
 async def test_an_unanswered_call_is_parked_and_holds_nothing(desk: Desk) -> None:
+    """The question is in the queue, no slot is held, and the tool has not run."""
     guard = desk.start()
     request = await desk.park(guard)
     assert list_actions(guard) == ["call_approval_requested", "call_paused"]
@@ -77,6 +78,7 @@ async def test_an_unanswered_call_is_parked_and_holds_nothing(desk: Desk) -> Non
 
 
 async def test_another_process_goes_on_with_the_answer(desk: Desk) -> None:
+    """The same call, made again by another guard, takes the yes and runs."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann")
     guard = desk.start()
@@ -86,6 +88,7 @@ async def test_another_process_goes_on_with_the_answer(desk: Desk) -> None:
 
 
 async def test_an_approved_call_runs_once(desk: Desk) -> None:
+    """Made a third time, it finds that its yes was used."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann")
     await desk.call(desk.start())
@@ -95,6 +98,7 @@ async def test_an_approved_call_runs_once(desk: Desk) -> None:
 
 
 async def test_a_call_without_an_answer_is_parked_again(desk: Desk) -> None:
+    """It is one question, however often it is asked."""
     first, second = await desk.park(desk.start()), await desk.park(desk.start())
     assert first.approval_id == second.approval_id
     assert (first.is_parked, second.is_parked) == (False, True)
@@ -102,6 +106,7 @@ async def test_a_call_without_an_answer_is_parked_again(desk: Desk) -> None:
 
 
 async def test_a_no_is_told_when_the_call_is_made_again(desk: Desk) -> None:
+    """With the person's reason."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, False, approver="ann", reason="Not today.")
     outcome = await desk.call(desk.start())
@@ -141,6 +146,7 @@ def ask_while(asks: Callable[[], bool]) -> Any:
 
 
 async def test_a_no_counts_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    """A predicate that changes never turns a no into a run."""
     asked = [True, False]
     flips = ask_while(lambda: asked.pop(0))
     request = await desk.park(desk.start(flips))
@@ -164,6 +170,7 @@ async def test_a_yes_is_used_even_if_no_contract_asks_any_more(desk: Desk) -> No
 
 
 async def test_an_open_question_stays_open_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    """Else the answer that comes would be lost."""
     asked = [True, False]
     flips = ask_while(lambda: asked.pop(0))
     await desk.park(desk.start(flips))
@@ -191,6 +198,7 @@ async def test_changed_arguments_about_which_another_contract_asks(desk: Desk) -
 
 
 async def test_changed_arguments_are_those_that_run(desk: Desk) -> None:
+    """The person has changed them while the call was parked."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann", args={"n": 7})
     outcome = await desk.call(desk.start())
@@ -228,6 +236,7 @@ async def test_a_policy_that_does_not_ask_any_more(desk: Desk, answer: Any, ran:
 
 
 async def test_a_tool_about_which_nothing_asks_is_not_looked_up(desk: Desk) -> None:
+    """It pays nothing for the queue."""
     guard = desk.start(approval_contract("other"))
     await guard.approvals.close()  # a look would fail
     assert isinstance(await desk.call(guard), ToolExecutionResult)
@@ -243,6 +252,7 @@ async def test_another_call_with_the_same_id_is_another_call(desk: Desk) -> None
 
 
 async def test_a_store_that_cannot_be_asked_about_earlier_questions(desk: Desk) -> None:
+    """The call does not run: it may have been refused."""
     flips = ask_while(lambda: False)
     guard = desk.start(flips)
     await guard.approvals.close()
@@ -252,6 +262,7 @@ async def test_a_store_that_cannot_be_asked_about_earlier_questions(desk: Desk) 
 
 
 async def test_a_backend_without_a_store_is_waited_for(desk: Desk) -> None:
+    """A question that is kept nowhere cannot be parked."""
     guard = desk.start(approval_backend=InMemoryApprovalBackend(True))
     assert isinstance(await desk.call(guard), ToolExecutionResult)
 
@@ -277,6 +288,7 @@ def told(answer: bool, approver: str = "bob") -> Callable[[ApprovalRequest], Any
 
 
 async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
+    """It is written to the queue, with the name that the host gives."""
     for number, answer in enumerate((True, False)):
         options: dict[str, Any] = {"control_flow": (Signal,), "call_id": f"c{number}"}
         with pytest.raises(Signal):
@@ -288,6 +300,7 @@ async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
 
 
 async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
+    """What the host was told comes too late."""
     options: dict[str, Any] = {"control_flow": (Signal,), "park": told(True)}
     with pytest.raises(Signal):
         await desk.call(desk.start(), **options)
@@ -297,6 +310,8 @@ async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
 
 
 async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
+    """It may answer at once, and its function may be asynchronous."""
+
     async def park(request: ApprovalRequest) -> HostAnswer:
         return HostAnswer(request.approval_id, True, "bob", "It is fine.")
 
@@ -304,6 +319,7 @@ async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
 
 
 def test_synchronous_callers_park_as_well(tmp_path: Path) -> None:
+    """The same, from synchronous code."""
     desk = Desk(tmp_path)
     guard = desk.start()
     options: dict[str, Any] = {"park": True, "principal": Principal(user_id="u"), **CALL}
