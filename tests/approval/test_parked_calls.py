@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from edictum.approval import (
     HostAnswer,
     InMemoryApprovalBackend,
 )
+from edictum.core.parking import WAIT
 from support.guards import approval_contract
 
 CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
+
+
+@dataclass
+class Tree:
+    below: Any
 
 
 class Desk:
@@ -242,6 +249,24 @@ async def test_a_tool_about_which_nothing_asks_is_not_looked_up(desk: Desk) -> N
     assert isinstance(await desk.call(guard), ToolExecutionResult)
 
 
+async def test_calls_about_which_a_person_was_not_asked(desk: Desk) -> None:
+    """Nothing is found about them, time and again."""
+    guard = desk.start(ask_while(lambda: False))
+    for call_id in ("c1", "c2"):
+        assert isinstance(await desk.call(guard, call_id=call_id), ToolExecutionResult)
+
+
+async def test_a_call_that_cannot_be_compared_with_earlier_ones(desk: Desk) -> None:
+    """Its argument is nested too deeply to be known again, so it does not run."""
+    bottom: Any = 1
+    for _ in range(150):
+        bottom = Tree(bottom)
+    guard = desk.start(ask_while(lambda: False))
+    outcome = await guard.dispatch("t", {"n": bottom}, desk.work, park=True, **CALL)
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.policy_error
+
+
 async def test_another_call_with_the_same_id_is_another_call(desk: Desk) -> None:
     """Models number their calls, so that ids come again in one session."""
     request = await desk.park(desk.start())
@@ -307,6 +332,23 @@ async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
     (request,) = await desk.queue.pending()
     await desk.queue.answer(request.approval_id, False, approver="ann")
     assert isinstance(await desk.call(desk.start(), **options), ToolDenied)
+
+
+async def test_a_host_that_cannot_pause_just_now(desk: Desk) -> None:
+    """The call waits for the answer of the store."""
+    running = asyncio.ensure_future(desk.call(desk.start(), park=lambda request: WAIT))
+    while not (pending := await desk.queue.pending()):  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    await desk.queue.answer(pending[0].approval_id, True, approver="ann")
+    assert isinstance(await running, ToolExecutionResult)
+    assert repr(WAIT) == "WAIT"
+
+
+async def test_a_host_that_returns_something_else(desk: Desk) -> None:
+    """It is a mistake of the host, and the call is denied."""
+    outcome = await desk.call(desk.start(), park=lambda request: "yes")
+    assert isinstance(outcome, ToolDenied)
+    assert "park returned str" in outcome.details
 
 
 async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
