@@ -78,7 +78,7 @@ from edictum._probes import (
     read_stats,
 )
 from edictum._watching import Watch
-from edictum.approval.parking import ApprovalPending, can_park, raise_pending
+from edictum.approval.parking import can_park
 from edictum.approval.port import ApprovalBackend
 from edictum.approval.queue import ApprovalQueue
 from edictum.audit._ports import PORTS
@@ -104,6 +104,7 @@ from edictum.core.lifecycle.questions import list_askers
 from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
+from edictum.core.parking import ApprovalPending, raise_pending
 from edictum.core.policy import Plan, Policy, ToolEntry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.secret_scan import secret_detector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from edictum.approval import (
     HostAnswer,
     InMemoryApprovalBackend,
 )
+from edictum.core.parking import WAIT
 from support.guards import approval_contract
 
 CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
+
+
+@dataclass
+class Tree:
+    below: Any
 
 
 class Desk:
@@ -68,6 +75,7 @@ def list_actions(guard: Edictum) -> list[str]:
 
 
 async def test_an_unanswered_call_is_parked_and_holds_nothing(desk: Desk) -> None:
+    """The question is in the queue, no slot is held, and the tool has not run."""
     guard = desk.start()
     request = await desk.park(guard)
     assert list_actions(guard) == ["call_approval_requested", "call_paused"]
@@ -77,6 +85,7 @@ async def test_an_unanswered_call_is_parked_and_holds_nothing(desk: Desk) -> Non
 
 
 async def test_another_process_goes_on_with_the_answer(desk: Desk) -> None:
+    """The same call, made again by another guard, takes the yes and runs."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann")
     guard = desk.start()
@@ -86,6 +95,7 @@ async def test_another_process_goes_on_with_the_answer(desk: Desk) -> None:
 
 
 async def test_an_approved_call_runs_once(desk: Desk) -> None:
+    """Made a third time, it finds that its yes was used."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann")
     await desk.call(desk.start())
@@ -95,6 +105,7 @@ async def test_an_approved_call_runs_once(desk: Desk) -> None:
 
 
 async def test_a_call_without_an_answer_is_parked_again(desk: Desk) -> None:
+    """It is one question, however often it is asked."""
     first, second = await desk.park(desk.start()), await desk.park(desk.start())
     assert first.approval_id == second.approval_id
     assert (first.is_parked, second.is_parked) == (False, True)
@@ -102,6 +113,7 @@ async def test_a_call_without_an_answer_is_parked_again(desk: Desk) -> None:
 
 
 async def test_a_no_is_told_when_the_call_is_made_again(desk: Desk) -> None:
+    """With the person's reason."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, False, approver="ann", reason="Not today.")
     outcome = await desk.call(desk.start())
@@ -141,6 +153,7 @@ def ask_while(asks: Callable[[], bool]) -> Any:
 
 
 async def test_a_no_counts_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    """A predicate that changes never turns a no into a run."""
     asked = [True, False]
     flips = ask_while(lambda: asked.pop(0))
     request = await desk.park(desk.start(flips))
@@ -164,6 +177,7 @@ async def test_a_yes_is_used_even_if_no_contract_asks_any_more(desk: Desk) -> No
 
 
 async def test_an_open_question_stays_open_even_if_no_contract_asks_any_more(desk: Desk) -> None:
+    """Else the answer that comes would be lost."""
     asked = [True, False]
     flips = ask_while(lambda: asked.pop(0))
     await desk.park(desk.start(flips))
@@ -191,6 +205,7 @@ async def test_changed_arguments_about_which_another_contract_asks(desk: Desk) -
 
 
 async def test_changed_arguments_are_those_that_run(desk: Desk) -> None:
+    """The person has changed them while the call was parked."""
     request = await desk.park(desk.start())
     await desk.queue.answer(request.approval_id, True, approver="ann", args={"n": 7})
     outcome = await desk.call(desk.start())
@@ -228,9 +243,28 @@ async def test_a_policy_that_does_not_ask_any_more(desk: Desk, answer: Any, ran:
 
 
 async def test_a_tool_about_which_nothing_asks_is_not_looked_up(desk: Desk) -> None:
+    """It pays nothing for the queue."""
     guard = desk.start(approval_contract("other"))
     await guard.approvals.close()  # a look would fail
     assert isinstance(await desk.call(guard), ToolExecutionResult)
+
+
+async def test_calls_about_which_a_person_was_not_asked(desk: Desk) -> None:
+    """Nothing is found about them, time and again."""
+    guard = desk.start(ask_while(lambda: False))
+    for call_id in ("c1", "c2"):
+        assert isinstance(await desk.call(guard, call_id=call_id), ToolExecutionResult)
+
+
+async def test_a_call_that_cannot_be_compared_with_earlier_ones(desk: Desk) -> None:
+    """Its argument is nested too deeply to be known again, so it does not run."""
+    bottom: Any = 1
+    for _ in range(150):
+        bottom = Tree(bottom)
+    guard = desk.start(ask_while(lambda: False))
+    outcome = await guard.dispatch("t", {"n": bottom}, desk.work, park=True, **CALL)
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.policy_error
 
 
 async def test_another_call_with_the_same_id_is_another_call(desk: Desk) -> None:
@@ -243,6 +277,7 @@ async def test_another_call_with_the_same_id_is_another_call(desk: Desk) -> None
 
 
 async def test_a_store_that_cannot_be_asked_about_earlier_questions(desk: Desk) -> None:
+    """The call does not run: it may have been refused."""
     flips = ask_while(lambda: False)
     guard = desk.start(flips)
     await guard.approvals.close()
@@ -252,6 +287,7 @@ async def test_a_store_that_cannot_be_asked_about_earlier_questions(desk: Desk) 
 
 
 async def test_a_backend_without_a_store_is_waited_for(desk: Desk) -> None:
+    """A question that is kept nowhere cannot be parked."""
     guard = desk.start(approval_backend=InMemoryApprovalBackend(True))
     assert isinstance(await desk.call(guard), ToolExecutionResult)
 
@@ -277,6 +313,7 @@ def told(answer: bool, approver: str = "bob") -> Callable[[ApprovalRequest], Any
 
 
 async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
+    """It is written to the queue, with the name that the host gives."""
     for number, answer in enumerate((True, False)):
         options: dict[str, Any] = {"control_flow": (Signal,), "call_id": f"c{number}"}
         with pytest.raises(Signal):
@@ -288,6 +325,7 @@ async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
 
 
 async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
+    """What the host was told comes too late."""
     options: dict[str, Any] = {"control_flow": (Signal,), "park": told(True)}
     with pytest.raises(Signal):
         await desk.call(desk.start(), **options)
@@ -296,7 +334,26 @@ async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
     assert isinstance(await desk.call(desk.start(), **options), ToolDenied)
 
 
+async def test_a_host_that_cannot_pause_just_now(desk: Desk) -> None:
+    """The call waits for the answer of the store."""
+    running = asyncio.ensure_future(desk.call(desk.start(), park=lambda request: WAIT))
+    while not (pending := await desk.queue.pending()):  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    await desk.queue.answer(pending[0].approval_id, True, approver="ann")
+    assert isinstance(await running, ToolExecutionResult)
+    assert repr(WAIT) == "WAIT"
+
+
+async def test_a_host_that_returns_something_else(desk: Desk) -> None:
+    """It is a mistake of the host, and the call is denied."""
+    outcome = await desk.call(desk.start(), park=lambda request: "yes")
+    assert isinstance(outcome, ToolDenied)
+    assert "park returned str" in outcome.details
+
+
 async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
+    """It may answer at once, and its function may be asynchronous."""
+
     async def park(request: ApprovalRequest) -> HostAnswer:
         return HostAnswer(request.approval_id, True, "bob", "It is fine.")
 
@@ -304,6 +361,7 @@ async def test_a_host_that_waits_for_its_person(desk: Desk) -> None:
 
 
 def test_synchronous_callers_park_as_well(tmp_path: Path) -> None:
+    """The same, from synchronous code."""
     desk = Desk(tmp_path)
     guard = desk.start()
     options: dict[str, Any] = {"park": True, "principal": Principal(user_id="u"), **CALL}

@@ -128,6 +128,11 @@ MEANINGS: dict[str, dict[str, str]] = {
             "exceptions by which the host defers calls: when an approval backend raises one, the"
             " call is closed as paused and it is raised again"
         ),
+        "park": (
+            "True: `ApprovalPending` is raised in place of waiting for a person, if the approval"
+            " backend is a queue; or a function of the `ApprovalRequest` that raises one of"
+            " `control_flow`"
+        ),
         "actual_amounts": "a function of the result that tells what it has used",
         "timeout_s": "seconds until the call ends as a timeout; None: no bound",
         "run_in": 'where it runs: `"inline"`, `"thread"`, `"process"`, or an engine',
@@ -203,6 +208,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "on_outcome": "told of every call and its outcome",
         "on_model_call": "told of every call of the model: a `ModelCall`",
         "on_event": "told of everything that happens: each `TurnEvent`, as `stream_turn` yields them",
+        "park": "True: the turn [ends while a person thinks](../guides/approvals-resume.md)",
         "**executor_options": (
             "those of `BoundedToolExecutor`, among them [who is calling](#options-of-callers)"
         ),
@@ -257,6 +263,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "model_calls": "each call of the model: usage, stop reason, duration, cost",
         "parsed": "the answer as the type that the model was asked for",
         "parse_error": "why the answer is not of that type",
+        "parked": "the turn as data, if a person is asked: `run_turn` goes on with it",
     },
     "ModelCall": {
         "step": "counted from 1",
@@ -423,6 +430,10 @@ MEANINGS: dict[str, dict[str, str]] = {
             "how much of a result the model reads; the rest is left out with a notice; None: all"
         ),
         "artifact_store": "an `ArtifactStore` that keeps what is larger, for `read_artifact`",
+        "park": (
+            "False: calls wait for a person even where the framework"
+            " [could pause](../guides/approvals-resume.md)"
+        ),
     },
     "Ticket has": {
         "denied": "The denial, or None.",

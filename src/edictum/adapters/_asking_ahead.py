@@ -7,8 +7,7 @@ from inspect import isawaitable
 from typing import Any
 
 from edictum._options import EVALUATE_OPTIONS
-from edictum.approval.parking import ApprovalPending
-from edictum.approval.port import ApprovalRequest, ApprovalStatus
+from edictum.core.parking import ApprovalPending
 
 
 class AskOnly:
@@ -16,7 +15,7 @@ class AskOnly:
 
     only_asks = True
 
-    def __call__(self, request: ApprovalRequest) -> Any:
+    def __call__(self, request: Any) -> Any:
         raise ApprovalPending(request)
 
 
@@ -24,7 +23,7 @@ ASK_ONLY = AskOnly()
 
 
 async def ask_ahead(call: Any) -> bool:
-    """Ask about a GuardCall, if the guard would ask, and return whether there is no answer yet.
+    """Ask about a GuardCall, if the guard would ask; return whether the answer is still awaited.
 
     What else the guard would say is said when the call is made.
     """
@@ -35,7 +34,7 @@ async def ask_ahead(call: Any) -> bool:
         await call.guard.dispatch(call.name, call.args, _must_not_run, **options)
     except ApprovalPending as pending:
         found = await call.guard.approvals.get(pending.request.approval_id)
-        return found is not None and found.status is ApprovalStatus.PENDING
+        return found is not None and found.status == "pending"
     return False
 
 

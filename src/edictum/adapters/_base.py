@@ -59,12 +59,12 @@ from edictum.adapters._reply import (
 )
 from edictum.adapters._run_in import RUNS_HERE, check_execution, explain_run_in, find_run_in
 from edictum.adapters._versions import check_version
-from edictum.approval.parking import Park
 from edictum.core._records import record
 from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
 from edictum.core.effects import Declined, Pause
+from edictum.core.parking import Park
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
 from edictum.errors import EdictumConfigError
@@ -362,8 +362,8 @@ class Adapter(SelfTest):
     ) -> bool:
         """Ask a person about a call that the framework has not begun, if the guard would ask.
 
-        Return whether there is no answer yet, so that the framework must pause. For frameworks that
-        can pause only before they begin a call.
+        Return whether the answer is still awaited, so that the framework must pause. For frameworks
+        that can pause only before they begin a call.
         """
         call = await self._adescribe(name, args, {**details, "park": ASK_ONLY})
         if call.caller.session_id == self._session_id and not self._has_session:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from edictum.approval.parking import HostAnswer
-from edictum.approval.port import ApprovalRequest
+from edictum.core.parking import HostAnswer
 
 CHECKPOINTER = "__pregel_checkpointer"  # in the configuration of a run
 NO_CHECKPOINTER = "its graph has no checkpointer"
@@ -33,11 +32,11 @@ class LangGraphPark:
     def __init__(self, interrupt: Callable[[Any], Any]) -> None:
         self._interrupt = interrupt
 
-    def __call__(self, request: ApprovalRequest) -> list[HostAnswer]:
+    def __call__(self, request: Any) -> list[HostAnswer]:
         return list(_read_answers(self._interrupt(describe_request(request))))
 
 
-def describe_request(request: ApprovalRequest) -> dict[str, Any]:
+def describe_request(request: Any) -> dict[str, Any]:
     """Return what the person who resumes a run is shown, without secrets."""
     return {
         "approval_id": request.approval_id,

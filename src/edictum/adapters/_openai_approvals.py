@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
-from edictum.approval.parking import WAIT, HostAnswer, Park
-from edictum.approval.port import ApprovalRequest
+from edictum.core.parking import WAIT, HostAnswer, Park
 from edictum.core.values import dumps
 
 OWN = "own_needs_approval"  # on a governed tool: what it says itself
@@ -70,7 +69,7 @@ class PausesRuns:
         """
         is_told = context.is_tool_approved(context.tool_name, context.tool_call_id) is True
 
-        def park(request: ApprovalRequest) -> Any:
+        def park(request: Any) -> Any:
             nonlocal is_told
             if not is_told or not request.is_parked:
                 return WAIT

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from edictum.approval.parking import HostAnswer, Park
-from edictum.approval.port import ApprovalRequest
+from edictum.core.parking import HostAnswer, Park
 
 
 def make_deferring_park(approval_required: type[BaseException], context: Any) -> Park:
@@ -16,7 +15,7 @@ def make_deferring_park(approval_required: type[BaseException], context: Any) ->
     """
     is_told = bool(context.tool_call_approved)
 
-    def park(request: ApprovalRequest) -> HostAnswer:
+    def park(request: Any) -> HostAnswer:
         nonlocal is_told
         if not is_told or not request.is_parked:
             about = {"approval_id": request.approval_id, "message": request.message}

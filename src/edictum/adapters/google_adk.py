@@ -16,9 +16,8 @@ from edictum.adapters._base import Adapter, AsyncBody
 from edictum.adapters._google_adk_canary import ask_adk_agents
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn
-from edictum.approval.parking import WAIT, HostAnswer, Park
-from edictum.approval.port import ApprovalRequest
 from edictum.core.parameters import ReadLater
+from edictum.core.parking import WAIT, HostAnswer, Park
 
 CONFIRM_FIRST = "This tool call requires confirmation, please approve or reject."
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
@@ -49,7 +48,7 @@ class GoogleADKAdapter(Adapter):
         """
         confirmation, is_told = context.tool_confirmation, False
 
-        def park(request: ApprovalRequest) -> Any:
+        def park(request: Any) -> Any:
             nonlocal is_told
             if confirmation is None:
                 about = {"approval_id": request.approval_id}

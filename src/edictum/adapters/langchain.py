@@ -11,7 +11,7 @@ from edictum.adapters._identity import Identity
 from edictum.adapters._langchain_call import LangChainExchange, read_parameters
 from edictum.adapters._langchain_parking import NO_CHECKPOINTER, LangGraphPark, find_checkpointer
 from edictum.adapters._reply import OnWarn
-from edictum.approval.parking import Park
+from edictum.core.parking import Park
 from edictum.execution.portal import PORTAL
 
 

@@ -12,7 +12,7 @@ from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._pydantic_ai_parking import has_output, make_deferring_park
 from edictum.adapters._reply import OnWarn, ToolReply
-from edictum.approval.parking import Park
+from edictum.core.parking import Park
 from edictum.execution.portal import PORTAL
 
 # What a ToolReturn may hold beside its value: more for the model, and what the application reads.

@@ -5,7 +5,6 @@ from edictum.approval.grants import GrantTerms
 from edictum.approval.links import ApprovalLinks
 from edictum.approval.local import LocalApprovalBackend
 from edictum.approval.memory import InMemoryApprovalBackend
-from edictum.approval.parking import ApprovalPending, HostAnswer
 from edictum.approval.port import ApprovalBackend, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from edictum.approval.queue import (
     ApprovalGrant,
@@ -16,6 +15,7 @@ from edictum.approval.queue import (
 )
 from edictum.approval.webhook import Webhook, verify_webhook
 from edictum.core.approvers import Approvers
+from edictum.core.parking import ApprovalPending, HostAnswer
 
 __all__ = [
     "ApprovalBackend",

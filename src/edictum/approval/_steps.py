@@ -72,7 +72,7 @@ class Asking:
 
 
 @record
-class Finding:
+class Recalling:
     """Find the last request about a call that has an answer, or can get one; else None."""
 
     session_id: str
@@ -202,7 +202,7 @@ class Rejection:
 
 QueueStep: TypeAlias = (
     Asking
-    | Finding
+    | Recalling
     | Looking
     | Taking
     | Answering
@@ -256,7 +256,7 @@ def take_step(step: QueueStep, rows: Sequence[StoredRow], now: float) -> Taken:
         return _ask(replace(step, row=row), requests, grants, now)
     if isinstance(step, Remembering):
         return _remember(step.row, now)
-    if isinstance(step, Finding):
+    if isinstance(step, Recalling):
         return (), _find(step, requests)
     if isinstance(step, RevokingGrant):
         return _revoke_grant(step, grants, now)
@@ -307,7 +307,7 @@ def _approve_by(grant: GrantRow, row: RequestRow, now: float) -> RequestRow:
     )
 
 
-def _find(step: Finding, rows: Sequence[RequestRow]) -> RequestRow | None:
+def _find(step: Recalling, rows: Sequence[RequestRow]) -> RequestRow | None:
     known = [row for row in rows if row.call_id == step.call_id and row.status not in UNANSWERED]
     return known[-1] if known else None
 

@@ -1,68 +1,21 @@
-"""Parking: a question stays in its queue, and the run that asked it ends until it is answered.
-
-A host that can end its run and go on later, perhaps in another process, says so with the option
-``park`` of a call. It is called with the open request and raises the host's own exception, which
-must be one of ``control_flow``: the call is closed as paused. The host then makes the same call
-again, with the same call id, and the call finds its question.
-"""
+"""Parking: a question stays in its queue while the run that asked it ends; see core/parking.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from edictum.approval.port import ApprovalDecision, ApprovalRequest
+from edictum.core.parking import WAIT, HostAnswer, Park
 from edictum.errors import EdictumInputError
 
 KEEPS_QUESTIONS = ("take", "park", "find", "answer")
-Park: TypeAlias = Callable[[ApprovalRequest], Any]
-
-
-class _Wait:
-    def __repr__(self) -> str:
-        return "WAIT"
-
-
-# what a host returns that cannot end its run just now: the answer is waited for
-WAIT: Final = _Wait()
-
-
-class ApprovalPending(BaseException):
-    """A call was parked: a person has been asked, and has not answered.
-
-    It is not an error, so it is not an Exception. Make the same call again, with the same session
-    and call id, when the request has been answered.
-    """
-
-    def __init__(self, request: ApprovalRequest) -> None:
-        super().__init__(f"The call waits for the approval {request.approval_id}.")
-        self.request = request
-
-
-@dataclass(frozen=True, slots=True)
-class HostAnswer:
-    """What a person has told the host of a call. The host has not verified who it was, so it does
-    not count where the contract names ``approvers``.
-    """
-
-    approval_id: str
-    approved: bool
-    approver: str
-    reason: str | None = None
-    args: Mapping[str, Any] | None = None
 
 
 def can_park(backend: object) -> bool:
     """Return whether a backend keeps questions, so that the run which asked one can end."""
     return all(hasattr(backend, name) for name in KEEPS_QUESTIONS)
-
-
-def raise_pending(request: ApprovalRequest) -> Any:
-    """Park a call, for hosts that take ApprovalPending."""
-    raise ApprovalPending(request)
 
 
 async def take_or_park(

@@ -22,12 +22,12 @@ from edictum.approval._steps import (
     Answering,
     Asking,
     Ending,
-    Finding,
     Listing,
     Looking,
     Parking,
     Polling,
     QueueStep,
+    Recalling,
     Rejection,
     Remembering,
     Revoking,
@@ -312,7 +312,7 @@ class ApprovalQueue:
         """Return the last request about a call, under whatever policy it was asked; None when there
         is none, or it ended without an answer.
         """
-        row = await self._send(Finding(session_id, call_id, call_digest))
+        row = await self._send(Recalling(session_id, call_id, call_digest))
         return None if row is None else _to_public(row)
 
     async def use(self, approval_id: str) -> bool:

@@ -70,8 +70,8 @@ class Ask:
 class AwaitDecision:
     """Wait for the person. Answered with an ApprovalDecision.
 
-    With ``park`` a backend that keeps questions is only looked at: while there is no answer, the
-    host is called, which raises one of ``control_flow`` to end its run.
+    With ``park`` a backend that keeps questions is only looked at: without an answer the host
+    is called, which raises one of ``control_flow`` to end its run.
     """
 
     wait = PERSON

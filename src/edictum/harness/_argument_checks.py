@@ -54,14 +54,15 @@ def check_arguments(**arguments: Any) -> None:
             raise _wrong(name, value, hint)
 
 
-def check_parking(park: Any, guard: Edictum | None) -> None:
-    """Raise if a turn is to be parked and its guard has no approval queue."""
+def check_parking(park: Any, guard: Edictum | None) -> bool:
+    """Return whether a turn may be parked; raise if it shall be and its guard has no queue."""
     if not isinstance(park, bool):
         raise _wrong("park", park, "Pass True or False.")
     if park and (guard is None or not guard._keeps_questions):
         problem = "park=True: the guard has no approval queue, so a question would be lost."
         hint = 'Use Edictum(approval_backend="sqlite:///approvals.db"), or leave park out.'
         raise EdictumConfigError(problem, hint=hint)
+    return park
 
 
 def check_tools(tools: Any) -> ToolRegistry:

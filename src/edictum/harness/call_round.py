@@ -39,11 +39,11 @@ class CallRound:
         """Note that a call waits for a person."""
         self.waiting[self._places[id(call)]] = request
 
-    def list_ended(self, count: int) -> list[EndedCall]:
+    def list_ends(self, count: int) -> list[EndedCall]:
         """Return how the first calls have ended, or why they have not."""
         return [self._close(place) for place in range(count)]
 
-    def find_ended(self, count: int) -> dict[int, EndedCall]:
+    def find_ends(self, count: int) -> dict[int, EndedCall]:
         """Return those of the first calls that have ended and do not wait, by their place."""
         ended = self._before.keys() | {it for it, end in self._outcomes.items() if end is not None}
         return {it: self._close(it) for it in sorted(ended - self.waiting.keys()) if it < count}

@@ -70,9 +70,8 @@ async def run_turn(
     ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``, ``metadata``,
     ``amounts`` and ``parent_session_id`` may. Further options are those of ``BoundedToolExecutor``.
 
-    With ``park`` a turn does not wait for a person: it ends, ``stopped_by`` "approval", and
-    ``result.parked`` is what it goes on with. Pass that as ``messages``, in any process, when the
-    guard's approval queue has the answer.
+    With ``park`` a turn ends, ``stopped_by`` "approval", while a person is asked. It goes on, in
+    any process, with ``result.parked`` as ``messages``.
     """
     check_arguments(
         model=model,
@@ -85,9 +84,7 @@ async def run_turn(
         on_model_call=on_model_call,
         on_event=on_event,
     )
-    registry, resumed = check_tools(tools), messages if isinstance(messages, ParkedTurn) else None
-    conversation = check_messages(messages if resumed is None else resumed.messages)
-    check_parking(park, guard)
+    registry, (conversation, resumed) = check_tools(tools), _read_messages(messages)
     state, chosen = _open_state(state, budget, session_id, artifact_store, resumed)
     check_prices(state.budget.price)
     loop = TurnLoop(
@@ -109,7 +106,7 @@ async def run_turn(
         on_model_call=on_model_call,
         feed=None if on_event is None else EventFeed(on_event),
         session_id="" if chosen else state.session_id or getattr(guard, "session_id", ""),
-        park=park,
+        park=check_parking(park, guard),
         resumed=resumed,
     )
     state.begin_turn()
@@ -178,6 +175,12 @@ async def _end_turn(turn: asyncio.Task[TurnResult]) -> None:
     await capture(await_or_finish_later(turn, on_cancel=interrupts.append))
     if interrupts:
         raise interrupts[-1]
+
+
+def _read_messages(messages: Any) -> tuple[list[ChatMessage], ParkedTurn | None]:
+    """Return the conversation so far, and the parked turn that it is of."""
+    resumed = messages if isinstance(messages, ParkedTurn) else None
+    return check_messages(messages if resumed is None else resumed.messages), resumed
 
 
 def _open_state(

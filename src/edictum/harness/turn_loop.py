@@ -20,8 +20,8 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum._logs import CALLBACK_FAILED, TURN_BUDGET, log
-from edictum.approval.parking import ApprovalPending
 from edictum.core.decision import Failed
+from edictum.core.parking import ApprovalPending
 from edictum.core.redaction import shorten
 from edictum.core.turn import Refusal
 from edictum.core.values import canonical, show
@@ -372,10 +372,10 @@ class TurnLoop:
                         break
                     await asyncio.gather(*(self._execute(it, refusal, round_) for it in wave))
                 if round_.waiting:
-                    self.parked = self._describe_parked(round_, answered)
+                    self.parked = self._describe_turn(round_, answered)
                     break
         finally:  # a cancelled turn hands back what has happened
-            for call in round_.list_ended(answered):
+            for call in round_.list_ends(answered):
                 self.messages.append(call.message)
                 self.outcomes.append(call.outcome)
         if answered < asked:
@@ -384,7 +384,7 @@ class TurnLoop:
             self._tell_model(f"{left_out}: the budget of this turn has no room for them.")
         self._add_notes(calls[:answered], self.outcomes[-answered:])
 
-    def _describe_parked(self, round_: CallRound, count: int) -> ParkedTurn:
+    def _describe_turn(self, round_: CallRound, count: int) -> ParkedTurn:
         """Return the turn as data. The conversation ends with the reply that makes the calls."""
         state, waiting = self.state, len(round_.waiting)
         return ParkedTurn(
@@ -392,7 +392,7 @@ class TurnLoop:
             session_id=self.session_id,
             messages=self._list_messages(),
             calls=tuple(round_.calls[:count]),
-            ended=round_.find_ended(count),
+            ended=round_.find_ends(count),
             outcomes=tuple(self.outcomes),
             text=self.text,
             blocked=tuple(sorted(state.blocked_tool_names)),

@@ -245,9 +245,8 @@ class EffectHandlers:
 
     def _find_question(self, effect: FindQuestion) -> Any:
         call, backend = effect.call, self._approval
-        if not can_park(backend):
-            return None
-        return backend.find(call.run_id, call.call_id, effect.call_digest)  # type: ignore[union-attr]  # checked above
+        find = getattr(backend, "find", None) if can_park(backend) else None
+        return find and find(call.run_id, call.call_id, effect.call_digest)
 
     def _withdraw(self, effect: Withdraw) -> Any:
         withdraw = getattr(self._approval, "withdraw", None)

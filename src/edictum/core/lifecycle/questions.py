@@ -20,7 +20,7 @@ from edictum.core.policy import Plan
 from edictum.core.values import TooDeepError
 
 ASKERS = "askers"  # in the memo of a plan
-CHANGED = (
+STILL_OPEN = (
     "A person was asked about this call, and has not answered; what was asked has changed since"
     " then. Call again."
 )
@@ -52,7 +52,10 @@ def recall_question(
         again = replace(decision, effect="approve", reason=found.message, askers=asked)
         source, effect = "approval", found.timeout_effect
         return replace(again, source=source, name=found.contract, timeout_effect=effect)
-    reasons = {"denied": found.reason or f"A person refused: {found.message}", "pending": CHANGED}
+    reasons = {
+        "denied": found.reason or f"A person refused: {found.message}",
+        "pending": STILL_OPEN,
+    }
     if (reason := reasons.get(found.status)) is None:
         return decision
     return decision.deny("approval", found.contract or "", reason)
