@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,18 @@ def test_a_deletion_before_its_time_is_found(path: Path) -> None:
     assert [(problem.kind, problem.text) for problem in found.problems] == [
         ("removed", "audit.jsonl.1 was deleted before its time")
     ]
+
+
+def test_a_floor_that_is_lowered_is_found(path: Path) -> None:
+    """By a head that was made without the one before it."""
+    with closing(open_sink(path, chain=True, retain="180d")) as sink:
+        emit(sink, *"12")
+    heads = Path(f"{path}.heads")
+    last = read_head(heads.read_text().splitlines()[-1])
+    assert last is not None
+    head = replace(follow_head(last, [], log="", at="now"), retain_s=0)
+    heads.write_text(f"{heads.read_text()}{head.to_json()}\n")
+    assert [problem.text for problem in verify(path).problems] == ["head 2 lowers the retention"]
 
 
 @pytest.mark.parametrize("retain", ["soon", "180", -1])

@@ -36,7 +36,7 @@ ProblemKind: TypeAlias = Literal[
     "changed", "removed", "reordered", "inserted", "truncated", "head", "gap"
 ]
 MAX_PROBLEMS = 1_000
-MAX_GAPS = 1_000  # of one writer
+MAX_GAPS = 1_000  # of one writer, and as many records that were cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class Verification:
 
     ``problems`` are the first of them, ``counts`` says how many of each kind there are. ``notes``
     are no sign of tampering: a line that a crash has cut, for one. ``unlisted`` records were
-    written after the newest head: that nothing is missing behind them cannot be known.
+    written after the newest head: that nothing is missing behind them cannot be known. ``key``
+    names the public key that heads were checked with, and ``log`` the log that they are of.
     """
 
     records: int = 0
@@ -264,6 +265,8 @@ class HeadCheck:
             self._found.add_problem("head", place, text)
         if last is not None and head.log != last.log:
             self._found.add_problem("head", place, f"head {number} is of another log, {head.log}")
+        if last is not None and head.retain_s < last.retain_s:
+            self._found.add_problem("head", place, f"head {number} lowers the retention")
 
     def _gather(self, place: LinePlace, head: ChainHead) -> None:
         """Gather what a head says, if it is signed as it should be."""
@@ -271,7 +274,8 @@ class HeadCheck:
             how = "not signed" if not head.signature else "not signed with this key"
             self._found.add_problem("head", place, f"head {head.number} is {how}")
             return
-        self._found.key, self._found.log = head.key, self._found.log or head.log
+        self._found.key = "" if self._verifier is None else self._verifier.key_id
+        self._found.log = self._found.log or head.log
         for listed in head.writers:
             self._note_writer(place, head, listed)
         for deleted in head.deleted:
@@ -392,7 +396,8 @@ class RecordCheck:
     def _check_broken_hash(self, place: LinePlace, line: bytes, record: ChainRecord) -> None:
         state = self._find_state(place, record)
         if not _is_json(line):
-            state.torn[record.sequence] = place
+            if len(state.torn) < MAX_GAPS:
+                state.torn[record.sequence] = place
             return
         self._found.records += 1
         text = f"record {record.sequence} of {record.writer} was changed"

@@ -55,6 +55,6 @@ def _print_result(found: Verification) -> None:
     print(
         f"{'OK' if found.ok else f'WRONG ({told})'}: {found.records:,} records of"
         f" {found.writers:,} writers, {found.heads:,} heads"
-        f" ({f'key {found.key}' if found.key else 'not signed'}),"
+        f" ({f'signed, key {found.key}' if found.key else 'signatures not checked'}),"
         f" {found.unlisted:,} records behind the newest head, {found.deleted:,} deleted."
     )
