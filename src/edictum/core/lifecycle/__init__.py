@@ -41,7 +41,7 @@ from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.decision import Failed
 from edictum.core.effects import Notify, Ran, RanChanged, RunTool
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
-from edictum.core.lifecycle.approval import end_approvals, tell_changes, use_approvals
+from edictum.core.lifecycle.approval import end_approvals, use_approvals
 from edictum.core.lifecycle.conclusion import (
     abort,
     conclude,
@@ -98,7 +98,7 @@ def lifecycle(
         outcome = yield from conclude(admission, ran, plan, config, failure_flag, turn)
         if admission.approvals:
             yield from end_approvals(admission, started=not ran.not_started)
-        return tell_changes(outcome, admission) if admission.notes else outcome
+        return outcome
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:
             yield from abort(admission or Admission(run, plan.passed), exc, ran, plan, config)

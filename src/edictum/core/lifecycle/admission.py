@@ -62,7 +62,7 @@ class Admission:
     reservation: Reservation | None = None  # what ``counters`` answer; None on the fast path
     approvals: tuple[Any, ...] = ()  # requests that were granted, to be used by this call
     approved: tuple[Any, ...] = ()  # contracts and limits to which a person has said yes already
-    notes: tuple[str, ...] = ()  # for the outcome
+    changes: tuple[str, ...] = ()  # what a person has changed, as sentences for the model
 
     @property
     def call(self) -> ToolCall:
@@ -481,7 +481,9 @@ def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) 
         denied = first.deny(first.source or "", first.name or "", first.reason)
         admission = admission.deny(denied)
     is_allowed = admission.decision.effect == "allow"
-    return replace(admission, recorded=is_allowed, approvals=approved.approvals, notes=asked.notes)
+    return replace(
+        admission, recorded=is_allowed, approvals=approved.approvals, changes=asked.changes
+    )
 
 
 def _limits_among(askers: Sequence[Any]) -> tuple[Limit, ...]:
@@ -511,7 +513,7 @@ def _admit_changed_call(approved: Admission, asking: AskContext) -> Admitting:
         reserved,
         approvals=approved.approvals,
         approved=approved.approved,
-        notes=approved.notes,
+        changes=approved.changes,
     )
     if admission.decision.effect == "approve":
         return (yield from _ask_then_reserve(admission, decision, asking))

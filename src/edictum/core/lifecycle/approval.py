@@ -31,7 +31,7 @@ from edictum.core.redaction import shorten
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest, dumps, is_same
 from edictum.errors import EdictumInputError
-from edictum.outcomes import ToolDenied, ToolOutcome
+from edictum.outcomes import ToolDenied
 
 if TYPE_CHECKING:
     from edictum.core.lifecycle.admission import Admission, Admitting
@@ -358,14 +358,8 @@ def _change_call(admission: Admission, config: LifecycleConfig, answer: PersonsA
     call = replace(admission.call, args=answer.changed_args)
     shown = dumps(config.context.redaction.redact_args(kept(call.args)))
     note = f"The person who approved the call has changed its arguments to {shown}"
-    notes = (*admission.notes, shorten(note, NOTE_MAX_CHARS))
-    return replace(admission, run=replace(admission.run, call=call), notes=notes)
-
-
-def tell_changes(outcome: ToolOutcome, admission: Admission) -> ToolOutcome:
-    """Return the outcome of a call that ran with what a person has changed of it."""
-    assert not isinstance(outcome, ToolDenied)  # it ran
-    return replace(outcome, turn=replace(outcome.turn, changes=admission.notes))
+    changes = (*admission.changes, shorten(note, NOTE_MAX_CHARS))
+    return replace(admission, run=replace(admission.run, call=call), changes=changes)
 
 
 def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:

@@ -45,7 +45,7 @@ from edictum.core.policy import Plan
 from edictum.core.scopes import parent_accounts
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolOutcome, make_denied
+from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessVerdict,
@@ -110,10 +110,14 @@ def conclude(
     problem = yield Entry(context, action, call, decision, counters, closing)
     if problem is not None:
         outcome = with_note(outcome, context, NOT_WRITTEN, problem)
-    notes = admission.notes
-    if admission.run.charges.note:
-        notes = (*notes, admission.run.charges.note)
-    return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
+    note = admission.run.charges.note
+    if note:
+        outcome = replace(outcome, notes=(*outcome.notes, note))
+    if changes := admission.changes:
+        assert not isinstance(outcome, ToolDenied)  # it ran
+        facts = replace(outcome.turn, changes=changes)
+        outcome = replace(outcome, notes=(*changes, *outcome.notes), turn=facts)
+    return outcome
 
 
 def judge_real_args(
@@ -241,7 +245,7 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
     if admission.holds:
         yield _settlement(admission, plan, "release")
     call, decision, context = admission.call, admission.decision, config.context
-    notes = admission.notes
+    notes = admission.changes
     if not admission.recorded:
         problem = yield events.denied(context, call, decision, admission.counters)
         if problem is not None:
