@@ -422,9 +422,9 @@ class TurnLoop:
         that is left.
         """
         outcomes = list(outcomes)
-        for outcome in outcomes:
-            facts = getattr(outcome, "turn", None)  # None: it was denied
-            for change in facts.changes if facts is not None else ():
+        ran = [outcome for outcome in outcomes if not isinstance(outcome, ToolDenied)]
+        for outcome in ran:
+            for change in outcome.turn.changes:
                 self._tell_model(f"{outcome.tool_name}: {change}")
         if loop := self.rounds.add(calls):
             self._tell_model(loop)
