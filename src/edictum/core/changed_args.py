@@ -15,7 +15,7 @@ from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumInputError
 
 
-def list_changes(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def compare_args(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a person has changed or added, as JSON data."""
     before, after = json.loads(dumps(shown)), json.loads(dumps(wanted))
     return {
@@ -29,7 +29,7 @@ def find_hidden(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | No
     """Return the name of a changed argument that holds the mark of a secret, which no tool could
     use; None if there is none.
     """
-    changes = list_changes(shown, wanted)
+    changes = compare_args(shown, wanted)
     return next((name for name, value in changes.items() if REDACTED in dumps(value)), None)
 
 
@@ -44,7 +44,7 @@ def change_args(
         raise EdictumInputError("Changed arguments are a mapping of names to values.")
     if (hidden := find_hidden(shown, wanted)) is not None:
         raise EdictumInputError(f"The changed argument {hidden!r:.80} holds {REDACTED}.")
-    changes = list_changes(shown, wanted)
+    changes = compare_args(shown, wanted)
     return {name: changes[name] if name in changes else _keep(args, name) for name in wanted}
 
 
