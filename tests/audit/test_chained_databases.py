@@ -75,7 +75,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(
-    "column", ["at = at + 2", "session = 's'", "tool = ''", "action = 'x'", "outcome = 'failed'"]
+    "column", ["at = at + 9", "session = 's'", "tool = ''", "action = 'x'", "outcome = 'failed'"]
 )
 def test_an_event_that_was_hidden_from_questions_is_found(tmp_path: Path, column: str) -> None:
     """Only what stands beside it was changed."""
