@@ -30,6 +30,15 @@ def emit(sink: FileAuditSink, *tools: str) -> None:
         sink.emit(AuditEvent(tool_name=tool))
 
 
+def can_move(path: Path, target: Path) -> bool:
+    """Move a file; return False if a rotation has just taken it away."""
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 # --- Several processes ----------------------------------------------------------------------------
 
 CALLER = """
@@ -57,7 +66,7 @@ def test_every_event_is_there_once_while_files_are_rotated_and_moved(tmp_path: P
     ]
     half = PROCESSES * CALLS * 1_600 // MAX_BYTES // 2
     wait_until(path.with_name(f"audit.jsonl.{half}").exists, timeout_s=600)
-    path.rename(tmp_path / "audit.jsonl-20261117")
+    wait_until(lambda: can_move(path, tmp_path / "audit.jsonl-20261117"), timeout_s=600)
     assert [caller.wait(600) for caller in callers] == [0] * PROCESSES
 
     files = [file for file in tmp_path.iterdir() if file.is_file()]

@@ -65,12 +65,14 @@ def canonicalize(text: str) -> str:
     library, does quicker. Numbers that are not small and whole, and some unusual characters, they
     do not write as RFC 8785 says.
     """
-    if _LONG_NUMBER not in text.encode(errors="replace").translate(_DIGITS):
-        with suppress(Exception):  # a number with a fraction, or what a reader does not take
+    try:
+        if _LONG_NUMBER not in text.encode().translate(_DIGITS):
             decode, encode = find_codec()
             made = encode(decode(text))
             if made.isascii() or _UNUSUAL.search(made) is None:
                 return made
+    except Exception:  # noqa: S110 # a fraction, or what a reader does not take: the plain way
+        pass
     return write_canonical(json.loads(text))
 
 
