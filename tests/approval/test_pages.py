@@ -407,6 +407,7 @@ async def test_large_bodies_are_not_read(site: Site, refused: Any) -> None:
         (JSON, b'{"answer": "approve"}', 415),
         ({}, b"answer=approve", 415),
         ({**FORM, "content-length": "many"}, b"answer=approve", 413),
+        ({**FORM, "content-length": "9" * 10_000}, b"answer=approve", 413),
     ],
 )
 async def test_forms_that_cannot_be_read(
@@ -457,6 +458,8 @@ async def test_a_store_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFix
     reply = await call_app(app, "GET", "/api/requests")
     assert reply.status == 503
     assert str(tmp_path) not in reply.text
+    reply = await send_answers(app, {"approval_id": "x", "approved": True})
+    assert "cannot be reached" in reply.json["results"][0]["error"]
     assert "approval.page_failed" in [it.__dict__.get("edictum_event") for it in caplog.records]
     await queue.close()
 

@@ -95,7 +95,7 @@ class PageExchange:
         if given != content_type:
             raise HttpRefusal(415, f"Send {content_type}.", "content type")
         length = self.get_header(b"content-length")
-        if length is not None and (not length.isdigit() or int(length) > MAX_BODY_BYTES):
+        if length is not None and not _is_small(length):
             raise HttpRefusal(413, "That is too large.", "too large")
         body = bytearray()
         while True:
@@ -113,6 +113,12 @@ class PageExchange:
             return PageResponse(status, JSON, dumps({"error": text}), refused)
         page = write_notice_page("Not possible", text)
         return PageResponse(status, HTML, page, refused)
+
+
+def _is_small(length: str) -> bool:
+    """Return whether a stated length is one that is read; a number of many digits is not."""
+    is_number = length.isascii() and length.isdigit() and len(length) < 10
+    return is_number and int(length) <= MAX_BODY_BYTES
 
 
 def _strip_root(path: str, root: str) -> str:

@@ -47,6 +47,7 @@ from edictum.core.events import refusal_event
 from edictum.errors import EdictumError, EdictumInputError
 
 NOT_FOUND = "This link is not valid. It may have expired. Ask for a new one."
+UNAVAILABLE = "The approvals cannot be reached now. Try again."
 FORM = "application/x-www-form-urlencoded"
 Identify: TypeAlias = Callable[[Scope], Principal | Awaitable[Principal | None] | None]
 
@@ -88,7 +89,7 @@ class ApprovalApp:
             response = exchange.refuse(exc.status, exc.text, RefusedAnswer(exc.reason))
         except EdictumError as exc:
             log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
-            response = exchange.refuse(503, "The approvals cannot be reached now. Try again.")
+            response = exchange.refuse(503, UNAVAILABLE)
         if response.refused is not None:
             await self._note_refusal(exchange, response.refused)
         return response
@@ -192,6 +193,9 @@ class ApprovalApp:
             assert who is not None
             refused = RefusedAnswer("answer", who.approval_id, who.approver.user_id)
             text = str(exc)
+        except EdictumError as exc:
+            log(APPROVAL_FAILED, "The approval pages failed: %s", exc, exc_info=exc)
+            return {"approval_id": said.approval_id, "error": UNAVAILABLE}
         else:
             return {"approval_id": request.approval_id, "status": request.status}
         await self._note_refusal(exchange, refused)
@@ -211,7 +215,7 @@ class ApprovalApp:
         where = f"{exchange.method} {exchange.route}"
         log(
             APPROVAL_REFUSED,
-            "RefusedAnswer at the approval pages: %s (%s)",
+            "Refused at the approval pages: %s (%s)",
             reason,
             where,
             reason=reason,
@@ -221,7 +225,7 @@ class ApprovalApp:
         )
         if self._sink is None:
             return
-        text = f"RefusedAnswer at the approval pages: {reason} ({where}, from {exchange.client})."
+        text = f"Refused at the approval pages: {reason} ({where}, from {exchange.client})."
         try:
             written = self._sink.emit(refusal_event(time.time(), approval_id, approver, text))
             if isawaitable(written):

@@ -540,3 +540,34 @@ class ApprovalQueueConformance(ApprovalConformance):
         kept = {"a": "[REDACTED]", "b": 2}
         answered = await queue.answer(request.approval_id, True, approver="ann", args=kept)
         assert answered.changed_args == kept
+
+    # --- What a person is told --------------------------------------------------------------------
+
+    @_in_loop
+    async def test_what_was_approved_last_and_the_context_come_with_a_request(self) -> None:
+        """Fail if a person cannot compare, or sees what was approved for another principal."""
+        queue, mia = self.open_queue(), {"user_id": "mia", "claims": {"teams": ["a", "b"]}}
+        context = {"asked_by": [{"name": "ask", "type": "contract", "message": "Really?"}]}
+        first = await self._ask_for(queue, "c-1", principal=mia, more={"context": context})
+        await queue.answer(first.approval_id, True, approver="ann")
+        await self._ask_for(queue, "c-2", "d-2", principal=mia)
+        await self._ask_for(queue, "c-3", "d-3", principal={"user_id": "bob"})
+        asked = {it.call_id: it for it in await self.open_queue().pending()}
+        assert (asked["c-2"].precedent, asked["c-3"].precedent) == (ARGS, None)
+        answered = await self.open_queue().get(first.approval_id)
+        assert (answered.precedent, answered.context) == (None, context)
+
+    @_in_loop
+    async def test_of_the_answers_with_a_nonce_one_is_taken(self) -> None:
+        """Fail if a link could answer twice where several persons must agree."""
+        queue = self.open_queue()
+        two = {"approvers": [Approvers(count=2).as_dict()], "askers": ["ask"]}
+        request = await self._ask_for(queue, more=two)
+        ann = Principal(user_id="ann")
+        await queue.answer(request.approval_id, True, approver=ann, nonce="n-1")
+        other = self.open_queue()
+        await self._expect_rejection(
+            other.answer(request.approval_id, False, approver=ann, nonce="n-1")
+        )
+        listed = await other.get(request.approval_id)
+        assert (listed.status, len(listed.answers)) == ("pending", 1)
