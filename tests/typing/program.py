@@ -155,6 +155,7 @@ EVERY_OPTION: CallOptions = {
     "amounts": lambda call: {"cost": float(len(call.args))},
     "actual_amounts": lambda result: {"cost": 0.5},
     "control_flow": (InterruptedError,),
+    "park": True,
     "parameters": {"properties": {"to": {"type": "string"}}},
     "timeout_s": 5,
     "run_in": "thread",

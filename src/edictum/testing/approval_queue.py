@@ -240,6 +240,39 @@ class ApprovalQueueConformance(ApprovalConformance):
         for it in asked[1:]:
             assert (await self._wait(queue, it, AT_ONCE)).status == ApprovalStatus.TIMEOUT
 
+    # --- Calls that do not wait -------------------------------------------------------------------
+
+    @_in_loop
+    async def test_a_question_can_be_left_and_asked_again(self) -> None:
+        """Fail if a call that was parked does not find its question, or another call does."""
+        queue, more = self.open_queue(), {"call_digest": "what"}
+        first = await self._ask_for(queue, more=more)
+        assert await queue.take(first.approval_id) is None
+        await queue.park(first.approval_id)
+        other = await self._ask_for(self.open_queue(), "c-2", more=more)
+        assert other.approval_id != first.approval_id
+        later = self.open_queue()
+        again = await self._ask_for(later, more=more)
+        assert (again.approval_id, again.parks) == (first.approval_id, 1)
+        await self.open_queue().answer(first.approval_id, True, approver="ann")
+        taken = await later.take(first.approval_id)
+        assert taken is not None
+        assert taken.approved
+        assert await later.use(first.approval_id) is True
+
+    @_in_loop
+    async def test_what_was_asked_about_a_call_is_found(self) -> None:
+        """Fail if a no is not found, even under another policy, or is found for another call."""
+        queue = self.open_queue()
+        request = await self._ask_for(queue, more={"call_digest": "what"})
+        await queue.answer(request.approval_id, False, approver="ann")
+        later = self.open_queue()
+        found = await later.find("s-1", "c-1", "what")
+        assert found is not None
+        assert (found.approval_id, found.status) == (request.approval_id, "denied")
+        for other in (("s-2", "c-1", "what"), ("s-1", "c-2", "what"), ("s-1", "c-1", "else")):
+            assert await later.find(*other) is None
+
     # --- Used once --------------------------------------------------------------------------------
 
     @_in_loop
