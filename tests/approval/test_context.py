@@ -19,7 +19,7 @@ from edictum import (
     precondition,
 )
 from edictum.approval import ApprovalQueue, QueuedApproval, open_approvals
-from edictum.approval._context import compare_args
+from edictum.approval._context import list_differences
 from edictum.harness import ModelReply, ToolCallRequest, run_turn, tool
 from support.guards import approval_contract
 
@@ -135,7 +135,7 @@ async def test_arguments_beside_those_that_were_approved_last(queue: ApprovalQue
     args = {"name": "new", "force": True}
     request = await ask(guard, answer=True, principal=ann, args=args)
     assert request.precedent == {"name": "old"}
-    changes = compare_args(request.precedent, request.tool_args)
+    changes = list_differences(request.precedent, request.tool_args)
     assert [(it.name, it.before, it.now) for it in changes] == [
         ("name", "old", "new"),
         ("force", None, "true"),
@@ -160,7 +160,7 @@ def test_changes_inside_of_arguments() -> None:
     """Each part has a path."""
     before = {"to": ["a", "b"], "deep": {"x": 1, "y": []}, "gone": None}
     now = {"to": ["a", "c", "d"], "deep": {"x": 1, "y": []}}
-    changes = {it.name: (it.before, it.now) for it in compare_args(before, now)}
+    changes = {it.name: (it.before, it.now) for it in list_differences(before, now)}
     assert changes == {
         "to[0]": ("a", "a"),
         "to[1]": ("b", "c"),
@@ -169,7 +169,7 @@ def test_changes_inside_of_arguments() -> None:
         "deep.y": ("[]", "[]"),
         "gone": ("null", None),
     }
-    assert len(compare_args(None, {str(n): n for n in range(10_000)})) == 200
+    assert len(list_differences(None, {str(n): n for n in range(10_000)})) == 200
 
 
 # --- The prompt -----------------------------------------------------------------------------------

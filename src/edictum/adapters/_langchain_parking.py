@@ -33,10 +33,10 @@ class LangGraphPark:
         self._interrupt = interrupt
 
     def __call__(self, request: Any) -> list[HostAnswer]:
-        return list(_read_answers(self._interrupt(describe_request(request))))
+        return list(_read_answers(self._interrupt(describe_interrupt(request))))
 
 
-def describe_request(request: Any) -> dict[str, Any]:
+def describe_interrupt(request: Any) -> dict[str, Any]:
     """Return what the person who resumes a run is shown, without secrets."""
     return {
         "approval_id": request.approval_id,

@@ -21,7 +21,9 @@ class ArgumentChange:
     now: str | None
 
 
-def compare_args(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[ArgumentChange]:
+def list_differences(
+    before: Mapping[str, Any] | None, now: Mapping[str, Any]
+) -> list[ArgumentChange]:
     """Return the arguments, each beside what was approved last; without that, beside itself."""
     present = dict(_flatten("", now))
     past = present if before is None else dict(_flatten("", before))

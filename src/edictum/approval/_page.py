@@ -11,7 +11,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from edictum.approval._context import ArgumentChange, compare_args, describe_yes
+from edictum.approval._context import ArgumentChange, describe_yes, list_differences
 from edictum.approval.port import ApprovalStatus
 from edictum.approval.queue import QueuedApproval
 from edictum.audit._report import format_time
@@ -102,7 +102,7 @@ def _write_end(request: QueuedApproval) -> str:
 
 
 def _write_arguments(request: QueuedApproval) -> str:
-    changes = compare_args(request.precedent, request.tool_args)
+    changes = list_differences(request.precedent, request.tool_args)
     compared = "" if request.precedent is None else ", beside those that were approved last"
     if not changes:
         return "<h2>Arguments</h2><p>None.</p>"

@@ -12,8 +12,8 @@ from edictum.cli._approval_options import (
     Shown,
     add_json,
     add_row_filters,
-    describe_request,
     format_moment,
+    format_request,
     to_json_line,
 )
 from edictum.cli._audit_options import print_tables
@@ -59,7 +59,7 @@ def _show(queue: ApprovalQueue, options: argparse.Namespace) -> int:
     if row is None:
         hint = "It is in another store, or was forgotten."
         raise EdictumInputError(f"No approval request {options.id!r:.80}.", hint=hint)
-    print(to_json_line(row) if options.json else describe_request(row))
+    print(to_json_line(row) if options.json else format_request(row))
     return 0
 
 

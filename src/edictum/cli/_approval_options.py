@@ -75,7 +75,7 @@ def format_moment(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def describe_request(row: QueuedApproval) -> str:
+def format_request(row: QueuedApproval) -> str:
     """Return all that a person should know of a request, a line for each thing.
 
     What a model has written cannot begin a line, or repaint the screen.

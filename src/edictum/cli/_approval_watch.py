@@ -17,7 +17,7 @@ from edictum.cli._approval_options import (
     add_approver,
     add_json,
     add_row_filters,
-    describe_request,
+    format_request,
     read_approver,
     to_json_line,
 )
@@ -80,7 +80,7 @@ class _Watch:
         while True:
             for row in self._list_new():
                 self._seen.add(row.approval_id)
-                text = to_json_line(row) if self._options.json else f"{describe_request(row)}\n"
+                text = to_json_line(row) if self._options.json else f"{format_request(row)}\n"
                 print(text, flush=True)
             time.sleep(WATCH_EVERY_S)
 
@@ -95,7 +95,7 @@ class _Watch:
                     shown = None
                 elif new[0].approval_id != shown:
                     shown = new[0].approval_id
-                    print(f"\n{describe_request(new[0])}\n{KEYS}", flush=True)
+                    print(f"\n{format_request(new[0])}\n{KEYS}", flush=True)
                     terminal.forget_keys()  # typed before this could be read
                 key = terminal.read_key(WATCH_EVERY_S)
                 if key in ("q", "\x04"):

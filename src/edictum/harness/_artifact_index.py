@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ class Quotas:
         if of_all > self.total:
             return f"all artifacts would take {of_all} of {self.total} bytes"
         return ""
+
+
+NO_QUOTAS = Quotas(1 << 62, 1 << 62)
 
 
 class ArtifactIndex:
@@ -149,8 +153,17 @@ class ArtifactIndex:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(self._path, flags, PRIVATE_FILE))
+        """Open the index, which is made for its owner alone.
+
+        One that is there is opened by SQLite only: closing a descriptor of it drops the locks that
+        other connections of this process have on it.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            os.close(os.open(self._path, flags, PRIVATE_FILE))
+        except FileExistsError:
+            if not stat.S_ISREG(os.lstat(self._path).st_mode):
+                raise PermissionError(f"{self._path} is not a regular file.") from None
         db = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
         try:
             db.execute("BEGIN IMMEDIATE")

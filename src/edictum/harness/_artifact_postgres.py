@@ -1,8 +1,8 @@
 """Artifacts in PostgreSQL.
 
 One table keeps them, another how many bytes each session takes, and all of them together. That
-row is locked by whoever stores or removes, so that quotas hold for all processes and nothing has to
-be listed.
+row is locked by each process that stores or removes. So quotas hold for all processes, and nothing
+has to be listed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
-from edictum.harness._artifact_index import Listed, Quotas
+from edictum.harness._artifact_index import NO_QUOTAS, Listed, Quotas
 from edictum.harness.artifact_backends import CONNECT_S, SWEEP_BATCH
 
-NO_QUOTAS = Quotas(1 << 62, 1 << 62)
-ALL = ""  # the session under which the bytes of all sessions are counted
+_ALL = ""  # the session under which the bytes of all sessions are counted
 SETUP_LOCK = 7_203_911_064_512  # taken by the process that makes the tables
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS {0} (key text PRIMARY KEY, data bytea NOT NULL);
@@ -27,7 +26,7 @@ CREATE INDEX IF NOT EXISTS {0}_by_expiry ON {0} (expires_at);
 CREATE INDEX IF NOT EXISTS {0}_by_id ON {0} (split_part(key, '/', 2));
 CREATE TABLE IF NOT EXISTS {0}_taken (session text PRIMARY KEY, bytes bigint NOT NULL);
 """
-COUNT = """
+_COUNT = """
 DELETE FROM {0}_taken WHERE session <> '';
 INSERT INTO {0}_taken (session, bytes)
     SELECT split_part(key, '/', 1), sum(length(data)) FROM {0} GROUP BY 1;
@@ -113,7 +112,7 @@ class PostgresBackend:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", SETUP_LOCK)
         await connection.execute(self._sql(SCHEMA))
         await connection.execute(self._sql(ADD + "; ").replace("$1", "''").replace("$2", "0"))
-        await connection.execute(self._sql(COUNT))  # a table of an older version has artifacts
+        await connection.execute(self._sql(_COUNT))  # a table of an older version has artifacts
 
     def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
         session = artifact.key.partition("/")[0]
@@ -136,7 +135,7 @@ class PostgresBackend:
 
     async def _add(self, connection: Any, more: dict[str, int]) -> None:
         """Add to the bytes that sessions take, and to those of all."""
-        for session, size in {**more, ALL: sum(more.values())}.items():
+        for session, size in {**more, _ALL: sum(more.values())}.items():
             await connection.execute(self._sql(ADD), session, size)
         empty = "DELETE FROM {0}_taken WHERE session = ANY($1) AND bytes <= 0 AND session <> ''"
         await connection.execute(self._sql(empty), list(more))
@@ -180,7 +179,7 @@ class PostgresBackend:
 
     def rebuild(self) -> None:
         async def count(connection: Any, _taken: int) -> None:
-            await connection.execute(self._sql(COUNT))
+            await connection.execute(self._sql(_COUNT))
 
         self._change(count)
 

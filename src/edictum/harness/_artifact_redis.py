@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from edictum._optional import import_optional
-from edictum.harness._artifact_index import Listed, Quotas
+from edictum.harness._artifact_index import NO_QUOTAS, Listed, Quotas
 from edictum.harness.artifact_backends import (
     CONNECT_S,
     HEADER_BYTES,
@@ -21,7 +21,6 @@ from edictum.harness.artifact_backends import (
 )
 
 NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
-NO_QUOTAS = Quotas(1 << 62, 1 << 62)
 # In all scripts KEYS are: sizes, expiries, keys by artifact, bytes taken (those of all under '').
 _REMOVE = """
 local function remove(key)

@@ -14,7 +14,7 @@ a ledger that passes it can be given to a guard as ``backend=``. Methods may be 
   after it.
 * ``settle`` ends a held call. Success and failure count an execution; release gives every slot
   back. Repeating it changes nothing. A call whose lease has run out is still counted when it ends.
-* ``renew`` extends a lease; False means that there is no such lease any more.
+* ``renew`` extends a lease; False means that the lease is gone.
 * ``snapshot`` reads all counters of a session at one moment; ``reset`` forgets the session.
 
 A reservation with ``accounts``, of sessions above or of scopes, is judged and counted in those too,
