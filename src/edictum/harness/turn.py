@@ -86,7 +86,6 @@ async def run_turn(
     )
     registry, (conversation, resumed) = check_tools(tools), _read_messages(messages)
     state, chosen = _open_state(state, budget, session_id, artifact_store, resumed)
-    check_prices(state.budget.price)
     loop = TurnLoop(
         model=model,
         messages=conversation,
@@ -201,6 +200,7 @@ def _open_state(
         state.budget = budget if budget is not None else TurnBudget.create(**DEFAULT_BUDGET)
     if resumed is not None:
         restore_state(state, resumed, budget)
+    check_prices(state.budget.price)
     if callable(session_id):
         if store is not None:  # a model reads the artifacts of one session
             problem = "session_id is a function, and there is an artifact_store."

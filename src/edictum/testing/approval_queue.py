@@ -261,7 +261,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert await later.use(first.approval_id) is True
 
     @_in_loop
-    async def test_what_was_asked_about_a_call_is_found(self) -> None:
+    async def test_the_question_about_a_call_can_be_looked_up(self) -> None:
         """Fail if a no is not found, even under another policy, or is found for another call."""
         queue = self.open_queue()
         request = await self._ask_for(queue, more={"call_digest": "what"})
