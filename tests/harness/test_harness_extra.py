@@ -16,7 +16,7 @@ from edictum.harness._schemas import _compile
 
 def test_without_pydantic_the_decorator_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
-    with pytest.raises(EdictumConfigError, match=r"edictum\[harness\]"):
+    with pytest.raises(EdictumConfigError, match=r"\.\[harness\]"):
         tool(lambda: 1)
     assert tool(parameters={"type": "object"})(lambda: 1).name == "<lambda>"
 
@@ -24,7 +24,7 @@ def test_without_pydantic_the_decorator_names_the_extra(monkeypatch: pytest.Monk
 def test_without_jsonschema_the_executor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     _compile.cache_clear()
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    with pytest.raises(EdictumConfigError, match=r"edictum\[harness\]"):
+    with pytest.raises(EdictumConfigError, match=r"\.\[harness\]"):
         BoundedToolExecutor(
             [ToolSpec(name="t", parameters={"type": "object", "title": "never compiled before"})]
         )
