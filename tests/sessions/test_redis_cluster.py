@@ -103,18 +103,27 @@ async def test_one_batch_reaches_sessions_on_every_node(cluster: ValkeyCluster) 
     await guard.close()
 
 
-def owner_of(cluster: ValkeyCluster, slot: int) -> Valkey:
-    ranges: Any = cluster.command(cluster.nodes[0], "CLUSTER", "SLOTS")
+def owner_of(cluster: ValkeyCluster, slot: int, by: int = 0) -> Valkey:
+    """Return the node that has a slot, as one of the nodes tells it."""
+    ranges: Any = cluster.command(cluster.nodes[by], "CLUSTER", "SLOTS")
     port = next(primary[1] for first, last, primary, *_ in ranges if first <= slot <= last)
     return next(node for node in cluster.nodes if node.port == port)
 
 
 def move(cluster: ValkeyCluster, slot: int) -> None:
-    """Give a slot without keys to another node, and tell every node."""
-    target = next(node for node in cluster.nodes if node is not owner_of(cluster, slot))
-    name = cluster.command(target, "CLUSTER", "MYID")
-    for node in [target, *(node for node in cluster.nodes if node is not target)]:
-        cluster.command(node, "CLUSTER", "SETSLOT", slot, "NODE", name)
+    """Give a slot without keys to another node, and wait until every node knows that.
+
+    A slot that is not imported first may be claimed back by its old owner.
+    """
+    source = owner_of(cluster, slot)
+    target = next(node for node in cluster.nodes if node is not source)
+    names = {it: cluster.command(it, "CLUSTER", "MYID") for it in (source, target)}
+    cluster.command(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+    cluster.command(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    for node in sorted(cluster.nodes, key=lambda node: node is not target):
+        cluster.command(node, "CLUSTER", "SETSLOT", slot, "NODE", names[target])
+    numbers = range(len(cluster.nodes))
+    wait_until(lambda: all(owner_of(cluster, slot, by) is target for by in numbers))
 
 
 @pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])

@@ -59,8 +59,15 @@ def _find_packaged() -> str | None:
 
 
 def _run_in_package(*command: str) -> str:
+    # The package unpacks its binary into the temporary directory, where that of another user may be.
     done = subprocess.run(
-        command, cwd=PACKAGE, capture_output=True, text=True, timeout=240, check=True
+        command,
+        cwd=PACKAGE,
+        env={**os.environ, "TMPDIR": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     return done.stdout
 
