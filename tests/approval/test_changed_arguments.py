@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,38 @@ async def test_run_turn_tells_the_model() -> None:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'approvals.db'}"
+
+
+async def test_secrets_that_a_person_writes_are_for_the_call_alone(url: str) -> None:
+    """Not for those who look at its request, or at the next one."""
+    guard = make_guard(url)
+    running = asyncio.ensure_future(pay(guard, password="old"))
+    token = "ghp_" + "a1B2" * 9
+    wanted = {"amount": 50, "password": "NEWPASS99"}
+    answered = await answer_next(guard.approvals, args=wanted, reason=f"use {token}")
+    assert (await running).value == wanted
+    asking = asyncio.ensure_future(pay(guard, password="old"))
+    following = await next_request(guard.approvals)
+    shown = repr((answered, await guard.approvals.get(answered.approval_id), following))
+    assert "NEWPASS99" not in shown
+    assert token not in shown
+    assert following.precedent == {"amount": 50, "password": "[REDACTED]"}
+    await guard.approvals.answer(following.approval_id, False, approver="ann")
+    await asking
+
+
+@pytest.mark.parametrize("amount", [float("nan"), Decimal("10.5"), b"5", {1: 2}, object()])
+async def test_arguments_that_are_not_json_are_refused(url: str, amount: Any) -> None:
+    """Their text would be another value."""
+    guard = make_guard(url)
+    running = asyncio.ensure_future(pay(guard))
+    request = await next_request(guard.approvals)
+    with pytest.raises(EdictumInputError, match="args"):
+        await guard.approvals.answer(
+            request.approval_id, True, approver="ann", args={"amount": amount}
+        )
+    await guard.approvals.answer(request.approval_id, False, approver="ann")
+    assert isinstance(await running, ToolDenied)
 
 
 async def test_a_queue_takes_changed_arguments(url: str) -> None:

@@ -324,6 +324,24 @@ async def test_what_the_host_was_told_is_the_answer(desk: Desk) -> None:
         assert guard.local_sink.events[0].approver == "bob"
 
 
+async def test_a_host_answers_for_its_own_session_only(desk: Desk) -> None:
+    """Whatever approval its person names."""
+    other = await desk.park(desk.start(), session_id="other", call_id="c9")
+
+    def park(request: ApprovalRequest) -> Any:
+        if not request.is_parked:
+            raise Signal
+        request_id = request.approval_id
+        return [HostAnswer(other.approval_id, True, "mal"), HostAnswer(request_id, True, "bob")]
+
+    options: dict[str, Any] = {"control_flow": (Signal,), "park": park}
+    with pytest.raises(Signal):
+        await desk.call(desk.start(), **options)
+    assert isinstance(await desk.call(desk.start(), **options), ToolExecutionResult)
+    (pending,) = await desk.queue.pending()
+    assert pending.approval_id == other.approval_id
+
+
 async def test_the_answer_in_the_store_goes_first(desk: Desk) -> None:
     """What the host was told comes too late."""
     options: dict[str, Any] = {"control_flow": (Signal,), "park": told(True)}

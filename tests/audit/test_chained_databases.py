@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import sqlite3
@@ -13,14 +14,21 @@ from typing import Any
 
 import pytest
 
-from edictum import Edictum, EdictumConfigError, FileAuditSink
+from edictum import (
+    Edictum,
+    EdictumConfigError,
+    FileAuditSink,
+    InMemoryApprovalBackend,
+    ToolExecutionResult,
+)
 from edictum.audit import Chain, SqliteAuditSink, generate_key, open_audit, query, verify
 from edictum.cli.main import main
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from support.effort import effort
+from support.guards import approval_contract
 from support.processes import ROOT
-from support.waiting import wait_until
+from support.waiting import wait_in_loop, wait_until
 
 
 def make_calls(path: Path, *, joined: bool, calls: int = 5, **chain: Any) -> str:
@@ -184,6 +192,52 @@ def test_sessions_that_begin_again_and_calls_under_way_are_no_gap(tmp_path: Path
     told.append(verify(url, ledger=ledger))
     assert all(found.ok for found in told), told
     PORTAL.run(guard.close())
+
+
+async def test_a_call_that_is_approved_after_others_have_run_is_no_gap(tmp_path: Path) -> None:
+    """Its second opening event has the number of its attempt, which was the first."""
+    url = f"sqlite:///{tmp_path}/audit.db"
+    backend = InMemoryApprovalBackend()
+    ask = approval_contract("asked")
+    guard = Edictum(backend=url, audit_sink=url, contracts=[ask], approval_backend=backend)
+    first = asyncio.create_task(guard.dispatch("asked", {}, lambda: 1, session_id="s"))
+    await wait_in_loop(lambda: bool(backend.pending))
+    await guard.dispatch("t", {}, lambda: 1, session_id="s")
+    (request,) = backend.pending
+    backend.decide(request.approval_id, True)
+    assert isinstance(await first, ToolExecutionResult)
+    await guard.close()
+    found = verify(url, ledger=url)
+    assert found.ok, found.problems
+
+
+def test_calls_that_only_the_log_knows_of_are_a_gap(tmp_path: Path) -> None:
+    """As when the ledger was restored from an older copy."""
+    path = tmp_path / "audit.db"
+    ledger = make_calls(path, joined=False, calls=4)
+    change(tmp_path / "sessions.db", "UPDATE tally SET executions = 1, successes = 1")
+    found = verify(f"sqlite:///{path}", ledger=ledger)
+    assert {problem.kind for problem in found.problems} == {"gap"}
+    assert "the log has the end of call 2" in found.problems[0].text
+
+
+@pytest.mark.parametrize("name", ["sqlite:///{}/other.db", "memory:"])
+def test_a_ledger_that_opening_would_make_is_refused(tmp_path: Path, name: str) -> None:
+    """A misspelled name would agree with every log."""
+    make_calls(tmp_path / "audit.db", joined=False)
+    with pytest.raises(EdictumConfigError, match=r"does not exist|in memory"):
+        verify(f"sqlite:///{tmp_path}/audit.db", ledger=name.format(tmp_path))
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_value_that_is_not_text_is_a_changed_record(tmp_path: Path) -> None:
+    """It stops neither verification nor questions."""
+    path = tmp_path / "audit.db"
+    make_calls(path, joined=True)
+    change(path, "UPDATE event SET body = x'ff00' WHERE id = 1")
+    found = verify(f"sqlite:///{path}")
+    assert not found.ok
+    assert len(list(query(f"sqlite:///{path}"))) == 9
 
 
 # --- Processes that are killed --------------------------------------------------------------------

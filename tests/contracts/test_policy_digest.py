@@ -141,6 +141,27 @@ def test_a_merged_guard_has_a_digest_of_all_its_policies() -> None:
     assert Edictum.from_multiple([changed, second]).policy_digest != merged.policy_digest
 
 
+AMOUNTS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: shop}
+tools:
+  pay: {amounts: {calls: 1, cost: args.total}, actual: {cost: result.total}}
+contracts:
+  - {id: ask, type: pre, tool: pay, then: {effect: approve, message: "Pay?"}}
+  - {id: spent, type: session, limits: {max_amounts: {cost: 5}}, then: {effect: deny, message: No}}
+"""
+
+
+def test_amounts_are_told_by_what_they_say() -> None:
+    """Two guards of one bundle have the same digest, and any other amount has another."""
+    digest = Edictum.from_yaml_string(AMOUNTS).policy_digest
+    assert Edictum.from_yaml_string(AMOUNTS).policy_digest == digest
+    changes = [("calls: 1", "calls: 2"), ("args.total", "args.t"), ("result.total", "result.t")]
+    for old, new in (*changes, ("cost: 5", "cost: 6")):
+        assert Edictum.from_yaml_string(AMOUNTS.replace(old, new)).policy_digest != digest
+
+
 def test_the_digest_is_the_same_in_every_process() -> None:
     """Approvals that are kept in a store outlive the process that asked for them."""
     program = (

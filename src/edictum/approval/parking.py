@@ -10,7 +10,7 @@ from edictum.approval.port import ApprovalDecision, ApprovalRequest
 from edictum.core.parking import WAIT, HostAnswer, Park
 from edictum.errors import EdictumInputError
 
-KEEPS_QUESTIONS = ("take", "park", "find", "answer")
+KEEPS_QUESTIONS = ("take", "park", "find", "get", "answer")
 
 
 def can_park(backend: object) -> bool:
@@ -32,14 +32,14 @@ async def take_or_park(
         await backend.park(request.approval_id)
         await _call(park, request)
     for _ in range(request.parks if getattr(park, "replays", False) else 0):
-        await _pass_on(backend, await _call(park, request))
+        await _pass_on(backend, request, await _call(park, request))
     while (decision := await backend.take(request.approval_id)) is None:
         await backend.park(request.approval_id)
         told = await _call(park, request)
         if told is WAIT:
             decision = await backend.wait_for_decision(request.approval_id, timeout)
             break
-        await _pass_on(backend, told)
+        await _pass_on(backend, request, told)
     return decision  # type: ignore[no-any-return]  # of a backend that is known by its methods
 
 
@@ -48,8 +48,10 @@ async def _call(park: Park, request: ApprovalRequest) -> Any:
     return await told if isawaitable(told) else told
 
 
-async def _pass_on(backend: Any, told: Any) -> None:
-    """Give the answers of a host to the queue."""
+async def _pass_on(backend: Any, request: ApprovalRequest, told: Any) -> None:
+    """Give the answers of a host to the queue: those to requests of the session whose call it has
+    parked, and no others.
+    """
     for answer in told if isinstance(told, (list, tuple)) else (told,):
         if not isinstance(answer, HostAnswer):
             problem = f"park returned {type(answer).__name__}."
@@ -57,5 +59,14 @@ async def _pass_on(backend: Any, told: Any) -> None:
         given: dict[str, Any] = {"approver": answer.approver, "reason": answer.reason}
         if answer.args is not None:
             given["args"] = answer.args
+        if not await _is_of_session(backend, answer.approval_id, request):
+            continue
         with suppress(EdictumInputError):  # answered before, or not by a verified approver
             await backend.answer(answer.approval_id, answer.approved, **given)
+
+
+async def _is_of_session(backend: Any, approval_id: str, request: ApprovalRequest) -> bool:
+    if approval_id == request.approval_id:
+        return True
+    found = await backend.get(approval_id)
+    return found is not None and found.session_id == request.session_id

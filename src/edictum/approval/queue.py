@@ -46,11 +46,13 @@ from edictum.approval.port import (
     RequestOptions,
 )
 from edictum.core.call import Principal
-from edictum.core.freeze import EMPTY
-from edictum.core.values import dumps
+from edictum.core.freeze import EMPTY, thaw
+from edictum.core.redaction import RedactionPolicy
+from edictum.core.values import dumps, is_same
 from edictum.errors import BackendError, EdictumInputError
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 
+_REDACTION = RedactionPolicy()
 ASKER_LEASE_S = 30.0
 LOOK_AGAIN_S = 1.0  # at a yes that another call has claimed
 ASK_TIMEOUT_S = 300.0
@@ -403,15 +405,15 @@ class ApprovalQueue:
             str(uuid4()),
             approved,
             person,
-            reason,
-            None if args is None else json.loads(dumps(args)),
+            _hide_secrets(reason),
+            None if args is None else _read_changed_args(args),
             None if grant is None else json.loads(dumps(grant.as_dict())),
             nonce,
         )
         row = await self._change(step)
         if row.status is ApprovalStatus.APPROVED:
             with suppress(BackendError):  # the answer counts without it
-                await self._send(Remembering(row))
+                await self._send(Remembering(replace(row, changed_args=_hide(row.changed_args))))
         return _to_public(row)
 
     async def answer_many(
@@ -443,7 +445,7 @@ class ApprovalQueue:
         Raises EdictumInputError when there is none.
         """
         name = read_person(approver).name
-        return _to_public(await self._change(Revoking(approval_id, name, reason)))
+        return _to_public(await self._change(Revoking(approval_id, name, _hide_secrets(reason))))
 
     async def grants(
         self,
@@ -576,7 +578,7 @@ def _to_public(row: RequestRow) -> QueuedApproval:
         row.reason,
         tuple(row.approvers),
         tuple(_to_given_answer(it) for it in row.answers),
-        row.changed_args,
+        _hide(row.changed_args),
         row.grant_id,
         row.precedent,
         row.context or EMPTY,
@@ -584,12 +586,37 @@ def _to_public(row: RequestRow) -> QueuedApproval:
     )
 
 
+def _hide(args: Mapping[str, Any] | None) -> Any:
+    """Return arguments that a person has written as others may see them. The call gets them as they
+    are.
+    """
+    return None if args is None else _REDACTION.redact_value(args)
+
+
+def _hide_secrets(text: str | None) -> str | None:
+    return None if text is None else _REDACTION.redact_text(text)
+
+
+def _read_changed_args(args: Mapping[str, Any]) -> Any:
+    """Return arguments as the store keeps them; raise for what JSON changes."""
+    plain = thaw(args)
+    try:
+        read = json.loads(json.dumps(plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as exc:
+        problem = f"answer: args cannot be written as JSON: {exc}."
+        raise EdictumInputError(problem, hint="Use texts, numbers, lists and dicts.") from exc
+    if not is_same(read, plain):
+        problem = "answer: args are not what JSON makes of them, such as a key that is a number."
+        raise EdictumInputError(problem, hint="Use texts, numbers, lists and dicts.")
+    return read
+
+
 def _to_given_answer(answer: Mapping[str, Any]) -> GivenAnswer:
     return GivenAnswer(
         answer["approver"],
         _to_datetime(answer["at"]),
         answer["reason"],
-        answer["args"],
+        _hide(answer["args"]),
         None if answer["grant"] is None else GrantTerms.from_dict(answer["grant"]),
     )
 

@@ -160,13 +160,14 @@ def parse_line(line: bytes) -> EventData | str:
     return event  # type: ignore[no-any-return]  # a dict: read_timestamp has read it by name
 
 
-def parse_body(body: str, where: str, reading: LogReading) -> EventData | None:
+def parse_body(body: object, where: str, reading: LogReading) -> EventData | None:
     """Return the event of a row of a database; None if it cannot be read, which is noted."""
     reading.lines += 1
-    reading.bytes_read += len(body)
+    text = body if isinstance(body, str) else ""  # a database takes other values as well
+    reading.bytes_read += len(text)
     if reading.lines % PROGRESS_LINES == 0:
         reading.note_progress()
-    event = parse_line(body.encode())
+    event = parse_line(text.encode(errors="replace"))
     if isinstance(event, str):
         reading.note_problem(event, where)
         return None

@@ -201,7 +201,8 @@ class SqliteEventReader:
                 for number, body, *columns in self._read_rows(db, EventFilter(), reading):
                     event = parse_body(body, f"{self.path}, event {number}", reading)
                     is_true = event is None or fits_columns(event, columns)
-                    yield (str(self.path), number), (body if is_true else f"{body} ").encode()
+                    line = f"{body}" if is_true else f"{body} "
+                    yield (str(self.path), number), line.encode(errors="replace")
             except sqlite3.Error as exc:
                 raise self._unreadable(str(exc)) from exc
         reading.note_progress()

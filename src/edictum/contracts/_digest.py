@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, assert_never
 
-from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
+from edictum.contracts._bundle import AmountSpec, Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.core.values import digest
 
@@ -13,6 +14,7 @@ from edictum.core.values import digest
 NOT_SAID = frozenset(
     {"source", "place", "name", "session", "approvals", "observability", "version", "warnings"}
     | {"observe_alongside"}  # composed already
+    | {"budgets"}  # warnings about the amounts in ``limits``
 )
 
 
@@ -28,6 +30,10 @@ def _to_plain(part: Any) -> Any:
         return {name: _to_plain(getattr(part, name)) for name in names}
     if isinstance(part, (Leaf, All, AnyOf, Not)):
         return _describe(part)
+    if isinstance(part, AmountSpec):
+        return getattr(part.value, "text", part.value)  # a selector, or a number
+    if isinstance(part, Mapping):
+        return {name: _to_plain(item) for name, item in part.items()}
     if isinstance(part, tuple):
         return [_to_plain(item) for item in part if getattr(item, "enabled", True)]
     return part
