@@ -394,6 +394,7 @@ async def test_large_bodies_are_not_read(site: Site, refused: Any) -> None:
     [
         (FORM, b"", 400),
         (FORM, b"answer=maybe", 400),
+        (FORM, b"answer=deny&answer=approve", 400),
         (FORM, b"answer=change&args=not+json", 400),
         (FORM, b"answer=change&args=5", 400),
         (FORM, b"answer=change&args=" + b"%5B" * 10_000, 400),
@@ -589,8 +590,9 @@ async def test_a_page_of_another_site_cannot_answer(site: Site, refused: Any) ->
     request = await site.ask()
     app, answer = make_api(site), {"approval_id": request.approval_id, "approved": True}
     assert (await send_answers(app, answer, sec_fetch_site="cross-site")).status == 403
+    assert (await send_answers(app, answer, origin="http://evil.example")).status == 403
     assert (await send_answers(app, answer, content_type="text/plain")).status == 415
-    assert refused() == ["origin", "content type"]
+    assert refused() == ["origin", "origin", "content type"]
     assert (await site.read(request)).status == "pending"
     assert (await send_answers(app, answer, sec_fetch_site="same-origin")).status == 200
 

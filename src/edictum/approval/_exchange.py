@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from edictum.approval._page import make_style_policy, write_notice_page
 from edictum.approval.grants import GrantTerms
@@ -86,7 +86,11 @@ class PageExchange:
 
     def check_origin(self) -> None:
         """Refuse what a page of another site has a browser send."""
-        if self.get_header(b"sec-fetch-site") not in (None, "same-origin", "none"):
+        site = self.get_header(b"sec-fetch-site")
+        if site is None:  # an old browser, or none; behind a proxy the host may be another
+            origin = urlsplit(self.get_header(b"origin") or "").netloc
+            site = "cross-site" if origin not in ("", self.get_header(b"host")) else "none"
+        if site not in ("same-origin", "none"):
             raise HttpRefusal(403, "Pages of other sites may not do this.", "origin")
 
     async def read_body(self, content_type: str) -> bytes:
@@ -146,7 +150,7 @@ def read_answer_form(body: bytes) -> GivenForm:
     """Return the answer that a form was filled in with."""
     try:
         fields = parse_qs(body.decode(), strict_parsing=bool(body), max_num_fields=20)
-        said: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
+        said: dict[str, Any] = {name: _read_once(values) for name, values in fields.items()}
         answer = said.pop("answer", "")
         said["approved"] = {"approve": True, "change": True, "deny": False}.get(answer)
         args = said.pop("args", "{}")
@@ -159,6 +163,12 @@ def read_answer_form(body: bytes) -> GivenForm:
     if scope and answer == "approve":
         said["grant"] = {"scope": scope, "other_args": kind, "for_s": seconds}
     return _read_answer(said)
+
+
+def _read_once(values: list[str]) -> str:
+    """Return the value of a field; raise if it is given twice: which one was meant is not known."""
+    (value,) = values
+    return value
 
 
 def read_answers(body: bytes) -> list[GivenForm]:
