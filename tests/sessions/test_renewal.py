@@ -272,14 +272,14 @@ class LateAnswers(MemoryLedger):
     """Answers the first reservation after its lease, as when its caller's event loop is blocked."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
-        super().__init__(lease_s=0.2)
+        super().__init__(lease_s=1.0)  # in which the other call is answered
         self._meanwhile: Callable[[], object] | None = meanwhile
 
     async def reserve(self, reservation: Reservation) -> Grant:  # type: ignore[override]  # async
         grant = super().reserve(reservation)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
-            time.sleep(0.25)
+            time.sleep(1.1)
             meanwhile()
         return grant
 

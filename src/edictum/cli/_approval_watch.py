@@ -95,8 +95,9 @@ class _Watch:
                     shown = None
                 elif new[0].approval_id != shown:
                     shown = new[0].approval_id
-                    print(f"\n{format_request(new[0])}\n{KEYS}", flush=True)
+                    print(f"\n{format_request(new[0])}", flush=True)
                     terminal.forget_keys()  # typed before this could be read
+                    print(KEYS, flush=True)
                 key = terminal.read_key(WATCH_EVERY_S)
                 if key in ("q", "\x04"):
                     return 0
