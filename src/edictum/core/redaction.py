@@ -135,10 +135,13 @@ class RedactionPolicy:
         """
         if not isinstance(args, dict):
             return False
-        values = args.values()
-        if not all(type(value) in _FLAT for value in values):
-            return False
-        return self.is_clean("\n".join([value for value in values if type(value) is str]))
+        texts: list[str] = []
+        for value in args.values():
+            if type(value) is str:
+                texts.append(value)
+            elif type(value) not in _FLAT:
+                return False
+        return self._is_plain() and not secret_detector().may_find("\n".join(texts))
 
     def is_clean(self, text: str) -> bool:
         """Return whether nothing in a text can be a secret, nor in its parts; False if unsure."""
