@@ -3,7 +3,7 @@
 #   make demo    a scripted agent with misbehaving tools, judged twice     (seconds; under two minutes on a fresh clone)
 #   make check   what to run while working: ruff, mypy, the quick tests of the gate   (under a minute)
 #   make test    ruff, mypy --strict, all tests, the coverage gate                    (under five minutes)
-#   make soak    the longer forms of some tests
+#   make soak    the longer forms of some tests, and figures that they print; PART=operation: one of its parts
 #   make bench   ours, the public edictum 0.19.0 and a hand-written guard, in one run
 #   make frameworks   the adapters in the real frameworks, in venvs of their own; LATEST=1: newest releases; LOWEST=1: first supported; ONLY=name: one
 #   make sizes   how many bytes sessions and calls take in each store
@@ -35,6 +35,9 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.build/bytecode
 check soak: WORKERS ?= 2
 test test-rest: WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# The long forms, one part after the other; PART=operation runs one.
+PART ?= operation sessions gate contracts sandbox harness audit approval web_service
+SOAK_BOUND := 2h
 CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
 .DEFAULT_GOAL := help
@@ -74,8 +77,13 @@ test-light:
 		echo; echo "== adapters in the frameworks that are quick to start"; cat .build/light.txt; exit $$code
 
 soak: $(INSTALLED)
-	@EDICTUM_SOAK=1 $(PYTEST) -m soak
-	@EDICTUM_SOAK=1 $(PYTHON) frameworks/run.py --only web_service
+	@set -e; for part in $(PART); do \
+		echo "== soak: $$part, within $(SOAK_BOUND)"; \
+		if test $$part = web_service; \
+		then EDICTUM_SOAK=1 timeout -s INT $(SOAK_BOUND) $(PYTHON) frameworks/run.py --only $$part; \
+		else EDICTUM_SOAK=1 timeout -s INT $(SOAK_BOUND) $(PYTEST) -m soak -rP --show-capture=stdout --durations=5 tests/$$part; \
+		fi; \
+	done
 
 lint: $(INSTALLED)
 	@echo "== ruff"

@@ -44,6 +44,7 @@ PARTICIPLE = re.compile(
     r"|known|seen|made|spent|sent|written|begun|lost|found|heard))$"
 )
 VERBS_IN_ED = re.compile(r"(?:^|_)(?:need|feed|seed|proceed|exceed|succeed|embed|shed|speed)$")
+OF_ASYNCIO = frozenset({"connection_made", "data_received", "connection_lost"})  # not ours to name
 VAGUE = re.compile(r"\b(?:somebody|nobody|anybody|whoever)\b", re.IGNORECASE)
 AWKWARD = re.compile(
     r"\b(?:also when|of the user|and be it|is no (?!longer\b|more\b|less\b))\b", re.IGNORECASE
@@ -255,6 +256,7 @@ class Source:
             for function in self.functions
             if PARTICIPLE.match(function.name)
             and not VERBS_IN_ED.search(function.name)
+            and function.name not in OF_ASYNCIO
             and not function.is_property
         ]
 

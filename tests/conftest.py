@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import shared_servers
-from support.effort import SOAK
+from support.effort import SOAK, effort
 
 settings.register_profile(
     "edictum",
     deadline=None,
-    max_examples=60,
+    max_examples=effort(60),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not SOAK,
 )
@@ -48,7 +48,8 @@ TRACED = (
 )
 NOT_TRACED = ("harness/execution",)
 HERE = Path(__file__).parent
-FAST_PATH = "edictum.runtime.fast_path"
+# Modules that exist for speed alone: the usual call, and conditions as generated code.
+FAST_PATHS = ("edictum.runtime.fast_path", "edictum.contracts._generate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="half of the tests: those that are run with coverage, or all the others",
     )
     parser.addoption(
-        "--no-fast-path", action="store_true", help="run with the fast path made unimportable"
+        "--no-fast-path", action="store_true", help="run with the fast paths made unimportable"
     )
 
 
@@ -87,7 +88,8 @@ def has_workers(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-fast-path"):
         assert "edictum.guard" not in sys.modules, "the guard has imported the fast path already"
-        sys.modules[FAST_PATH] = None  # type: ignore[assignment]  # so that importing it fails
+        for name in FAST_PATHS:
+            sys.modules[name] = None  # type: ignore[assignment]  # so that importing it fails
     if has_workers(config):
         shared_servers.prepare()
 

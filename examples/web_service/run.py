@@ -43,6 +43,7 @@ def main() -> None:
         print(tokens.make(Caller(options.token, options.role)))
         return
     os.environ["SERVICE_DATA"] = str(data)  # workers are processes of their own
+    os.environ.setdefault("SERVICE_URL", f"http://{options.host}:{options.port}")
     os.environ.setdefault("EDICTUM_STORE", f"sqlite:///{data / 'sessions.db'}")
     uvicorn.run(
         "service:make_app",

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from agent import make_agent, read_replies
-from approvals import SqliteApprovals
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as UrlPath
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from tokens import Caller, Tokens
 
-from edictum import Edictum, FileAuditSink
+from edictum import Edictum, FileAuditSink, Principal
+from edictum.approval import ApprovalLinks
+from edictum.approval.asgi import ApprovalApp
 
 HERE = Path(__file__).resolve().parent
 routes = APIRouter()
@@ -27,10 +28,6 @@ class Message(BaseModel):
     text: str
 
 
-class Answer(BaseModel):
-    approved: bool
-
-
 @asynccontextmanager
 async def run_worker(app: FastAPI) -> AsyncIterator[None]:
     """Make what a worker needs when it starts, and close it when its last request has ended.
@@ -38,15 +35,14 @@ async def run_worker(app: FastAPI) -> AsyncIterator[None]:
     Here, and not when the module is imported: a server may import it in a process that forks.
     """
     data = Path(os.environ["SERVICE_DATA"])
-    approvals = SqliteApprovals(data / "approvals.db")
     guard = Edictum.from_yaml(
         HERE / "contracts.yaml",
-        approval_backend=approvals,
         audit_sink=FileAuditSink(data / f"audit-{os.getpid()}.jsonl", max_bytes=100_000_000),
         local_events=0,  # the audit is in the file
     )
-    app.state.guard, app.state.approvals = guard, approvals
-    app.state.tokens = Tokens.open(data / "token.key")
+    app.state.guard, app.state.tokens = guard, Tokens.open(data / "token.key")
+    links = ApprovalLinks(f"{os.environ['SERVICE_URL']}/approvals", key_file=data / "token.key")
+    app.mount("/approvals", ApprovalApp(guard.approvals, links, identify=identify_staff))
     app.state.agent = await asyncio.to_thread(make_agent, guard, data / "refunds.jsonl")
     app.state.running = running = set()
     try:
@@ -79,8 +75,18 @@ def find_caller(
 
 def find_staff(caller: Annotated[Caller, Depends(find_caller)]) -> Caller:
     if caller.role != "staff":
-        raise HTTPException(403, "Only staff may answer approvals.")
+        raise HTTPException(403, "Only staff may see this.")
     return caller
+
+
+def identify_staff(scope: Any) -> Principal | None:
+    """Tell the approval pages who is calling; staff alone may see what is asked."""
+    request = Request(scope)
+    _, _, token = request.headers.get("authorization", "").partition(" ")
+    caller = request.app.state.tokens.read(token)
+    if caller is None or caller.role != "staff":
+        return None
+    return Principal(user_id=caller.user_id, role=caller.role)
 
 
 @routes.post("/conversations/{conversation_id}/messages")
@@ -108,25 +114,6 @@ def read_counters(
     """Tell a user what was counted. An ordinary function: FastAPI runs it in a thread."""
     found = request.app.state.guard.session(f"{caller.user_id}/{conversation_id}").snapshot().totals
     return {"attempts": found.attempts, "executions": found.executions, "running": found.in_flight}
-
-
-@routes.get("/approvals")
-def list_approvals(
-    request: Request, staff: Annotated[Caller, Depends(find_staff)]
-) -> list[dict[str, Any]]:
-    return list(request.app.state.approvals.list_pending())
-
-
-@routes.post("/approvals/{approval_id}")
-def answer_approval(
-    request: Request,
-    approval_id: str,
-    answer: Answer,
-    staff: Annotated[Caller, Depends(find_staff)],
-) -> dict[str, bool]:
-    if not request.app.state.approvals.answer(approval_id, answer.approved, staff.user_id):
-        raise HTTPException(404, "No such question waits for an answer.")
-    return {"approved": answer.approved}
 
 
 @routes.get("/health")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from edictum.core.values import dumps
+from edictum.core.values import write_sorted
 
 EVENT_SCHEMA_VERSION = "0.6.0"
 
@@ -92,5 +92,5 @@ class AuditEvent:
         return data
 
     def to_json(self) -> str:
-        """Return the event as one line of JSON."""
-        return dumps(self.to_dict())
+        """Return the event as one line of JSON, with sorted keys."""
+        return write_sorted(self.to_dict())

@@ -15,6 +15,7 @@ from edictum.approval.port import (
     find_wrong_keywords,
     takes_raw_args,
 )
+from edictum.audit.composite import list_sinks
 from edictum.audit.memory import CollectingAuditSink, NoLocalEvents
 from edictum.audit.sinks import AuditSink
 from edictum.audit.stores import open_audit
@@ -22,10 +23,10 @@ from edictum.core.call import Principal
 from edictum.core.contract import Contract
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import NAMED_SCOPES, Limit, OperationLimits, tightest
-from edictum.core.policy import ToolEntry, tool_entry
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.scopes import ScopedLimits
 from edictum.core.signatures import check_takes
+from edictum.core.tool_entry import ToolEntry, tool_entry
 from edictum.errors import EdictumConfigError
 from edictum.execution.threads import AbandonedByTool
 from edictum.runtime.clock import Clock
@@ -151,7 +152,7 @@ def read_sinks(audit_sink: Any) -> tuple[AuditSink, ...]:
                 f"audit_sink[{number}] is {sink!r}, which has no emit().",
                 hint="Pass an object with emit(event).",
             )
-    return sinks
+    return tuple(inner for sink in sinks for inner in list_sinks(sink))
 
 
 def _open_if_url(sink: Any) -> Any:

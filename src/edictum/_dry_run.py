@@ -128,7 +128,7 @@ class DryRun:
             return self._note_failure(answer)
         if not (answer.breaches or asked.per_tool):
             return answer
-        grant = _as_if_reserved(with_amounts(answer, asked.amounts), asked)
+        grant = _add_own_slots(with_amounts(answer, asked.amounts), asked)
         enforced = [it for it in grant.breaches if it.limit.enforce and asked.enforce]
         self._full = [breach.reason for breach in enforced]
         seen = SessionSnapshot(asked.session_id, grant.counters, grant.per_tool or {})
@@ -200,7 +200,7 @@ def _objections(answers: list[Answer]) -> list[str]:
     ]
 
 
-def _as_if_reserved(grant: Grant, asked: Reservation) -> Grant:
+def _add_own_slots(grant: Grant, asked: Reservation) -> Grant:
     """Add the call's own attempt and slots, which a look does not count."""
     attempts, held = int(asked.count_attempt), int(asked.hold and grant.granted)
     per_tool: Mapping[str, Counters] | None = grant.per_tool

@@ -25,8 +25,9 @@ from edictum.core.call import Principal
 from edictum.core.contract import Contract, Mode, check_mode
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import Limit, OperationLimits, tighten_by_bundle
-from edictum.core.policy import Policy, ToolEntry, inherit_amounts_and_pin
+from edictum.core.policy import Policy
 from edictum.core.redaction import RedactionPolicy
+from edictum.core.tool_entry import ToolEntry, inherit_entry
 from edictum.errors import EdictumConfigError
 from edictum.sessions._urls import open as open_ledger
 from edictum.sessions.ledger import Ledger
@@ -211,11 +212,7 @@ def _merge_tools(
     bundle: Mapping[str, ToolEntry], python: Mapping[str, ToolEntry]
 ) -> dict[str, ToolEntry]:
     """Return all entries; Python's win, and keep amounts and a pin that only the bundle states."""
-    kept = {
-        name: inherit_amounts_and_pin(python[name], bundle[name])
-        for name in python
-        if name in bundle
-    }
+    kept = {name: inherit_entry(python[name], bundle[name]) for name in python if name in bundle}
     return {**bundle, **python, **kept}
 
 

@@ -105,6 +105,12 @@ LEDGER_NOT_DURABLE = _event(
     "The Redis server has no append-only file: a restart loses what was counted since it saved.",
     "Set `appendonly yes`, or accept it.",
 )
+LEDGER_REPLACED = _event(
+    "ledger.replaced",
+    ERROR,
+    "What a server kept was deleted or replaced under a running program: limits begin anew.",
+    "Find out who did it: `FLUSHALL`, a dropped schema, a restart without a file, another server.",
+)
 LEDGER_STORAGE = _event(
     "ledger.storage_failed",
     ERROR,

@@ -8,7 +8,8 @@ from typing import Any
 from edictum._logs import POLICY_WARNING, log
 from edictum.core.contract import Contract
 from edictum.core.limits import tightest
-from edictum.core.policy import Policy, ToolEntry, merge_entries
+from edictum.core.policy import Policy
+from edictum.core.tool_entry import ToolEntry, merge_entries
 from edictum.core.values import digest
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from edictum._checks import check_callables, check_principal, to_tuple
 from edictum._logs import POLICY_WARNING, log
-from edictum.core._records import replace
+from edictum.core._records import record, replace
 from edictum.core.call import Principal, ToolCall, check_session_id
-from edictum.core.charges import Charges
+from edictum.core.charges import Charges, make_charges
 from edictum.core.freeze import EMPTY, freeze_args
 from edictum.core.limits import amounts_in_millionths
 from edictum.core.parameters import ReadLater
@@ -18,15 +18,6 @@ from edictum.core.policy import Plan
 from edictum.errors import EdictumInputError
 from edictum.execution.engines import is_run_in
 
-CHARGE_OPTIONS = frozenset({"parent_session_id", "amounts", "actual_amounts"})
-RUN_OPTIONS = frozenset({"timeout_s", "run_in"})
-# they replace the guard's own
-FLOW_OPTIONS = frozenset({"principal_resolver", "control_flow", "park"})
-BATCH_KEYS = (
-    *("output", "environment", "session_id", "metadata", "parent_session_id", "amounts"),
-    "parameters",
-)
-EVALUATE_OPTIONS = frozenset({"principal", *BATCH_KEYS[1:]})
 NO_FIELDS: Mapping[str, Any] = EMPTY
 KNOWN_AMOUNTS = "known amounts"  # in the memo of a plan
 MAX_KNOWN_AMOUNTS = 100  # a function may take names from what a model sent
@@ -36,23 +27,20 @@ def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a call that are fields of its ToolCall; an unknown option raises."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if name in FIELD_OPTIONS:
-            if value is not None:
-                field, read = FIELD_OPTIONS[name]
-                fields[field] = read(name, value)
-        elif name not in KNOWN_OPTIONS:
+        option = CALL_OPTIONS.get(name)
+        if option is None:
             raise TypeError(
-                f"unknown option {name!r}; known options: {', '.join(sorted(KNOWN_OPTIONS))}"
+                f"unknown option {name!r}; known options: {', '.join(sorted(CALL_OPTIONS))}"
             )
-    if "principal" in options:  # an explicit None means "no principal"
-        check_principal(options["principal"])
-        fields["principal"] = options["principal"]
+        # an explicit None means "no principal", and of any other option that it is not stated
+        if option.used_for == "call" and (value is not None or name == "principal"):
+            fields[option.field] = option.read(name, value)
     return fields
 
 
 def read_stated(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a dry run that are stated; an unknown option raises."""
-    if unknown := options.keys() - EVALUATE_OPTIONS:
+    if unknown := options.keys() - set(EVALUATE_OPTIONS):
         name = min(unknown)
         raise TypeError(f"{what}() got an unexpected keyword argument {name!r}")
     return {name: value for name, value in options.items() if value is not None}
@@ -84,6 +72,11 @@ def _text(name: str, value: Any) -> str:
 
 def _session_id(name: str, value: Any) -> str:
     check_session_id(value)
+    return value  # type: ignore[no-any-return]  # checked above
+
+
+def _principal(name: str, value: Any) -> Principal | None:
+    check_principal(value)
     return value  # type: ignore[no-any-return]  # checked above
 
 
@@ -127,20 +120,51 @@ def _index(name: str, value: Any) -> int:
     return value
 
 
-FIELD_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    **{
-        name: (name, _text)
-        for name in ("call_id", "parent_call_id", "environment", "caller", "tool_use_id")
-    },
-    "session_id": ("run_id", _session_id),
-    "metadata": ("metadata", _metadata),
-    "timestamp": ("started_at", _seconds),
-    "call_index": ("call_index", _index),
-    "parameters": ("parameters", _parameters),
+@record
+class CallOption:
+    """An option of one call: what it is for, and whether a dry run takes it as well.
+
+    One for the "call" is a field of its ToolCall, read by ``read``; for the "run" it says where and
+    how long the tool runs, for the "charges" what counts in limits, and for the "flow" it replaces
+    what the guard has.
+    """
+
+    used_for: Literal["call", "run", "charges", "flow"]
+    field: str = ""
+    read: Callable[[str, Any], Any] = _text
+    is_for_evaluate: bool = False
+
+
+CALL_OPTIONS: dict[str, CallOption] = {
+    "session_id": CallOption("call", "run_id", _session_id, is_for_evaluate=True),
+    "parent_session_id": CallOption("charges", is_for_evaluate=True),
+    "environment": CallOption("call", "environment", is_for_evaluate=True),
+    "metadata": CallOption("call", "metadata", _metadata, is_for_evaluate=True),
+    "principal": CallOption("call", "principal", _principal, is_for_evaluate=True),
+    "amounts": CallOption("charges", is_for_evaluate=True),
+    "parameters": CallOption("call", "parameters", _parameters, is_for_evaluate=True),
+    "call_id": CallOption("call", "call_id"),
+    "parent_call_id": CallOption("call", "parent_call_id"),
+    "tool_use_id": CallOption("call", "tool_use_id"),
+    "call_index": CallOption("call", "call_index", _index),
+    "caller": CallOption("call", "caller"),
+    "timestamp": CallOption("call", "started_at", _seconds),
+    "principal_resolver": CallOption("flow"),
+    "control_flow": CallOption("flow"),
+    "park": CallOption("flow"),
+    "actual_amounts": CallOption("charges"),
+    "timeout_s": CallOption("run"),
+    "run_in": CallOption("run"),
 }
-KNOWN_OPTIONS = (
-    frozenset({"principal", *FIELD_OPTIONS}) | FLOW_OPTIONS | CHARGE_OPTIONS | RUN_OPTIONS
-)
+
+
+def _names_for(use: str) -> frozenset[str]:
+    return frozenset(name for name, option in CALL_OPTIONS.items() if option.used_for == use)
+
+
+CHARGE_OPTIONS, RUN_OPTIONS, FLOW_OPTIONS = map(_names_for, ("charges", "run", "flow"))
+EVALUATE_OPTIONS = tuple(name for name, it in CALL_OPTIONS.items() if it.is_for_evaluate)
+BATCH_KEYS = ("tool", "args", "output", *EVALUATE_OPTIONS)
 
 
 def read_charges(call: ToolCall, options: Mapping[str, Any], tool: Charges) -> Charges:
@@ -152,9 +176,9 @@ def read_charges(call: ToolCall, options: Mapping[str, Any], tool: Charges) -> C
     parents = () if given is None else check_parents(call.run_id, given)
     estimate = amounts if callable(amounts) else None
     stated = {} if estimate else amounts_in_millionths("amounts", amounts or {})
-    return Charges(
-        parents, {**tool.amounts, **stated}, actual, estimate, tool.sources, tool.measures
-    )
+    if tool.amounts:
+        stated = {**tool.amounts, **stated}
+    return make_charges(parents, stated, actual, estimate, tool.sources, tool.measures)
 
 
 def warn_about_unread_amounts(plan: Plan, charges: Charges) -> Charges:
@@ -169,7 +193,8 @@ def warn_about_unread_amounts(plan: Plan, charges: Charges) -> Charges:
     if not known:
         return charges
     for stated in (charges.amounts, charges.sources, charges.measures):
-        _log_unread(plan.tool, known, stated)
+        if stated:
+            _log_unread(plan.tool, known, stated)
     estimate = charges.estimate
     if estimate is None:
         return charges
@@ -218,11 +243,10 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
             f"evaluate_batch: call {number} is {call!r:.80}.",
             hint='Pass dicts such as {"tool": "read_file", "args": {}}.',
         )
-    if unknown := [name for name in call if name not in ("tool", "args", "principal", *BATCH_KEYS)]:
-        known = ", ".join(("tool", "args", "principal", *BATCH_KEYS))
+    if unknown := [name for name in call if name not in BATCH_KEYS]:
         raise EdictumInputError(
             f"evaluate_batch: call {number} has the key {unknown[0]!r}.",
-            hint=f"Known keys: {known}.",
+            hint=f"Known keys: {', '.join(BATCH_KEYS)}.",
         )
     if "tool" not in call:
         raise KeyError(f"evaluate_batch: call {number} has no 'tool'")
@@ -235,6 +259,6 @@ def batch_item(number: int, call: Any) -> dict[str, Any]:
                 f"evaluate_batch: the principal of call {number} is invalid: {exc}.",
                 hint="See Principal.",
             ) from exc
-    stated = {name: call[name] for name in BATCH_KEYS if name in call}
+    stated = {name: value for name, value in call.items() if name not in ("tool", "args")}
     args = call.get("args") or {}
     return {**stated, "tool_name": call["tool"], "args": args, "principal": principal}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from edictum.core._records import record
 from edictum.core.call import CONSEQUENTIAL, ToolCall
 from edictum.core.freeze import kept
-from edictum.core.policy import UNKNOWN_TOOL, Plan
+from edictum.core.policy import Plan
 from edictum.core.redaction import RedactionPolicy, shorten
+from edictum.core.tool_entry import UNKNOWN_TOOL
 from edictum.core.turn import OpenedCall
 from edictum.outcomes import ToolExecutionResult, ToolOutcome, outcome_to_model_content
 

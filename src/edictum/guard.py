@@ -105,9 +105,10 @@ from edictum.core.lifecycle.turn import lifecycle_in_turn
 from edictum.core.limits import NO_LIMITS, OperationLimits, tightest
 from edictum.core.parameters import refer_to
 from edictum.core.parking import ApprovalPending, raise_pending
-from edictum.core.policy import Plan, Policy, ToolEntry
+from edictum.core.policy import Plan, Policy
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.secret_scan import secret_detector
+from edictum.core.tool_entry import ToolEntry
 from edictum.core.turn import OpenedCall, TurnPort
 from edictum.errors import EdictumConfigError, EdictumDenied, EdictumInputError, EdictumToolError
 from edictum.evaluation import NOT_GIVEN, EvaluationResult
@@ -489,8 +490,12 @@ class Edictum(OlderGuard):
 
         A file that has become invalid, or is gone, leaves the old policy in force; the error is
         logged, recorded in the audit and handed to ``on_error``. A forked child watches as well.
+        Raises EdictumConfigError when no bundle was loaded: the files would not be in force yet.
         """
         files, missing = [Path(path) for path in paths], self._note_missing
+        if not self._state.policy.has_bundle:
+            hint = "Load it: Edictum.from_yaml(path), or await guard.reload(Path(path))."
+            raise EdictumConfigError("watch(): this guard has no bundle in force.", hint=hint)
         watch = Watch(files, self._reload_files, interval_s, on_reload, on_error, missing)
         self._watches.append(watch)
         return watch
@@ -553,9 +558,12 @@ class Edictum(OlderGuard):
         queue; or a function of the open ApprovalRequest that raises one of ``control_flow``).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
-        if type(end) is Suspended:
-            end = await resume(end)
-        return end.value if type(end) is ToolExecutionResult else unwrap(end)
+        try:
+            if type(end) is Suspended:
+                end = await resume(end)
+            return end.value if type(end) is ToolExecutionResult else unwrap(end)
+        finally:
+            del end  # see ``start_inline``
 
     def run_sync(
         self,
@@ -566,7 +574,10 @@ class Edictum(OlderGuard):
     ) -> Any:
         """Do as ``run`` does, from synchronous code."""
         end = self._start(pending_call(tool_name, args, fn, None, options))
-        return unwrap(resume_sync(end) if type(end) is Suspended else end)
+        try:
+            return unwrap(resume_sync(end) if type(end) is Suspended else end)
+        finally:
+            del end
 
     async def dispatch(
         self,
@@ -587,7 +598,10 @@ class Edictum(OlderGuard):
         the tool.
         """
         end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
-        return await resume(end) if type(end) is Suspended else end
+        try:
+            return await resume(end) if type(end) is Suspended else end
+        finally:
+            del end
 
     def dispatch_sync(
         self,
@@ -601,7 +615,10 @@ class Edictum(OlderGuard):
     ) -> ToolOutcome:
         """Do as ``dispatch`` does, from synchronous code."""
         end = self._start(pending_call(tool_name, args, fn, flag, options), turn)
-        return resume_sync(end) if type(end) is Suspended else end
+        try:
+            return resume_sync(end) if type(end) is Suspended else end
+        finally:
+            del end
 
     async def begin(
         self,
@@ -643,11 +660,12 @@ class Edictum(OlderGuard):
             pending = _take_tool_callable(pending)
         plan = state.policy.plan(pending.tool_name)
         run = self._make_run(state, plan, pending, self._session_id)
-        if state.fast_path is not None and FLOW_OPTIONS.isdisjoint(pending.options):
-            end = state.fast_path.govern(run, plan, pending.failure_flag)
-            if end is not None:
-                return end
-        return advance(_open_flow(self, state, run, plan, pending), state.handlers)
+        options, fast_path = pending.options, state.fast_path
+        if fast_path is None or (options and not FLOW_OPTIONS.isdisjoint(options)):
+            return advance(_open_flow(self, state, run, plan, pending), state.handlers)
+        return fast_path.govern(run, plan, pending.failure_flag) or advance(
+            _open_flow(self, state, run, plan, pending), state.handlers
+        )
 
     def _start_in_turn(
         self, state: State, pending: PendingCall, turn: TurnPort
@@ -682,7 +700,7 @@ class Edictum(OlderGuard):
         wiring, entry, clock = state.wiring, plan.entry, state.wiring.clock
         options = pending.options
         timeout_s, run_in = entry.timeout_s, entry.run_in or wiring.run_in
-        fields = NO_FIELDS
+        fields, charges = NO_FIELDS, entry.charges
         if options:
             fields = read_fields(options)
             if not RUN_OPTIONS.isdisjoint(options):
@@ -701,11 +719,11 @@ class Edictum(OlderGuard):
             principal=wiring.principal,
             parameters=pending.parameters or refer_to(pending.fn),
         )
-        for name, value in fields.items():
-            object.__setattr__(call, name, value)  # before the call is seen anywhere
-        charges = entry.charges
-        if options and not CHARGE_OPTIONS.isdisjoint(options):
-            charges = read_charges(call, options, charges)
+        if options:
+            for name, value in fields.items():
+                object.__setattr__(call, name, value)  # before the call is seen anywhere
+            if not CHARGE_OPTIONS.isdisjoint(options):
+                charges = read_charges(call, options, charges)
         if charges is not NO_CHARGES:
             charges = warn_about_unread_amounts(plan, charges)
         return run_tool(call, key, pending.fn, timeout_s, run_in, "principal" in options, charges)

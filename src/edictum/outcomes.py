@@ -214,8 +214,8 @@ PARTS: Final = {
     "ledger": "The session ledger",
     "audit": "The audit log",
     "approval_backend": "The approval service",
-    "principal_resolver": "The service that tells who is calling",
-    "turn:caller": "The service that tells who is calling",
+    "principal_resolver": "The identity service",
+    "turn:caller": "The identity service",
     "adapter": "The gate",
     "gate": "The gate",
 }
@@ -232,8 +232,8 @@ def denial_for_model(outcome: ToolDenied) -> str:
     if part is None or not outcome.policy_error:
         return outcome.details or outcome.reason
     return (
-        f"{part} is not available, so the call was not made; no rule has refused it. Do not repeat"
-        " it at once: try again later, or go on without it."
+        f"{part} is not available, so the call was not made. This is not a denial by policy. Do not"
+        " repeat it at once: try again later, or go on without it."
     )
 
 

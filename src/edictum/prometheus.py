@@ -66,10 +66,7 @@ class HasStats(Protocol):
 
 
 def render_metrics(*guards: HasStats) -> str:
-    """Return the figures of guards, added up, in the text format of Prometheus.
-
-    Histograms have buckets and a count; sums are not kept.
-    """
+    """Return the figures of guards, added up, in the text format of Prometheus."""
     all_stats = [guard.stats() for guard in guards]
     lines: list[str] = []
     for name, kind, text, read in FAMILIES:
@@ -88,14 +85,17 @@ def render_metrics(*guards: HasStats) -> str:
 def _write_histograms(name: str, given: list[dict[Labels, Histogram]]) -> Iterator[str]:
     """Write buckets as Prometheus has them: each counts what took no longer than its bound."""
     for labels in dict.fromkeys(labels for histograms in given for labels in histograms):
+        found = [histograms[labels] for histograms in given if labels in histograms]
         buckets: Counter[float] = Counter()
-        for histogram in (histograms[labels] for histograms in given if labels in histograms):
+        for histogram in found:
             buckets.update(dict(zip(histogram.bounds_s, histogram.counts, strict=True)))
         total = 0
         for bound in sorted(buckets):
             total += buckets[bound]
             yield f"{name}_bucket{_write_labels((*labels, ('le', f'{bound:g}')))} {total}"
         yield f"{name}_bucket{_write_labels((*labels, ('le', '+Inf')))} {total}"
+        total_s = sum(histogram.total_s for histogram in found)
+        yield f"{name}_sum{_write_labels(labels)} {total_s!r}"
         yield f"{name}_count{_write_labels(labels)} {total}"
 
 

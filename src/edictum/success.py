@@ -20,7 +20,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from edictum.core._records import record
-from edictum.core.redaction import shorten
+from edictum.core.redaction import shorten_without_secrets
 from edictum.core.values import show
 from edictum.errors import EdictumConfigError
 
@@ -85,7 +85,7 @@ def default_problem(result: Any) -> str | None:
 
 def explain_lazy_result(result: Any) -> str:
     """Return what is wrong with a result that is computed only when it is read."""
-    returned = f"The tool returned a {type(result).__name__}, of which nothing has run."
+    returned = f"The tool returned a {type(result).__name__}, whose body has not run."
     return f"{returned} It must return a list, or what it has found."
 
 
@@ -265,7 +265,7 @@ class SchemaMismatch(str):
 def error_key(result: Any) -> str | None:
     """Return why a dict whose ``error`` is set is a failure; ``{"error": None}`` is not."""
     if isinstance(result, dict) and (error := result.get("error")):
-        return f"error is {shorten(show(error), 200)}"
+        return f"error is {shorten_without_secrets(show(error), 200)}"
     return None
 
 

@@ -27,6 +27,7 @@ class ScriptedCLI(Transport):
         self.hooks: dict[str, Any] = {}
         self.read: list[Any] = []  # the tool_result blocks that the model was given
         self.stopped: str | None = None
+        self.deferred: Any = None  # the call that is made again when the session is resumed
         self.asked = 0
         self.playing: asyncio.Task[None] | None = None
 
@@ -105,6 +106,9 @@ class ScriptedCLI(Transport):
         full = name if name in self.builtin else f"mcp__{SERVER}__{name}"
         for said in await self.hook("PreToolUse", call_id, tool_name=full, tool_input=args):
             decision = said.get("hookSpecificOutput") or {}
+            if decision.get("permissionDecision") == "defer":
+                self.deferred, self.stopped = (name, args, call_id), "tool_deferred"
+                return {}
             if decision.get("permissionDecision") == "deny":
                 return {
                     "content": (

@@ -162,6 +162,7 @@ class HookLoopConformance(AdapterConformance):
     framework = "a loop with hooks"
     hands_on_args = False
     cannot = {
+        "pauses": "the loop cannot leave a run and go on with it later",
         "timeout": "the loop runs the tool, and offers no way to stop it",
         "turn": "the loop runs the tool, and cannot stop it at a deadline",
         "streaming": "the loop does not stream",

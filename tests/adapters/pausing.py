@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from edictum import Edictum, Principal, Verdict, precondition
 from edictum.approval import Approvers, open_approvals
+from support.effort import SOAK
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -50,13 +51,13 @@ def make_guard(folder: Path) -> Edictum:
     """Return a guard whose contract asks, but for one case only in the first process."""
     flipped = folder / "flipped"
 
-    @precondition("delete", id="ask", effect="approve", timeout=3_600)
+    @precondition("*delete", id="ask", effect="approve", timeout=3_600)
     def ask(call: Any) -> Verdict:
         is_fine = call.args["name"] == "flipped" and flipped.exists()
         is_another = call.args["name"] in ("four eyes", "unverified")
         return Verdict.pass_() if is_fine or is_another else Verdict.fail("Delete it?")
 
-    @precondition("delete", id="four", effect="approve", approvers=Approvers(roles=("admin",)))
+    @precondition("*delete", id="four", effect="approve", approvers=Approvers(roles=("admin",)))
     def four(call: Any) -> Verdict:
         is_mine = call.args["name"] in ("four eyes", "unverified")
         return Verdict.fail("Delete it?") if is_mine else Verdict.pass_()
@@ -68,7 +69,7 @@ def run_worker(framework: type[Framework], cases: tuple[str, ...]) -> None:
     """Be a process: print as JSON how each conversation ended, by case."""
     folder, step = Path(sys.argv[1]), sys.argv[2]
 
-    def delete(name: str) -> str:
+    def delete(name: str, recursive: bool = False) -> str:
         """Delete something."""
         with (folder / "effects").open("a") as file:
             file.write(f"{name}\n")
@@ -105,7 +106,7 @@ class PauseScene:
         paths = {"PYTHONPATH": f"{ROOT}/src:{ROOT}/tests:{HERE}", "PATH": "/usr/bin:/bin"}
         ended = subprocess.run(
             [sys.executable, str(self.worker), str(self.folder), step],
-            env={**paths, "HOME": str(self.folder)},
+            env={**paths, "HOME": str(self.folder), "EDICTUM_SOAK": "1" if SOAK else ""},
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -149,7 +150,7 @@ def check_pauses(scene: PauseScene, cases: tuple[str, ...]) -> None:
     for case in cases:
         if case in ran:
             assert f"deleted {ran[case]}" in ended[case], case
-    for case in ("denied", "flipped"):
+    for case in {"denied", "flipped"}.intersection(cases):
         assert "Not now." in ended[case], case
     for case in ("unanswered", "unverified"):
         assert ended.get(case, PAUSED) == PAUSED, case

@@ -7,10 +7,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agno.agent import Agent
+from agno.db.json import JsonDb
 from agno.exceptions import RetryAgentRun, StopAgentRun
 from agno.models.base import Model
 from agno.models.response import ModelResponse
@@ -110,6 +112,9 @@ def text_of(content: Any) -> str:
 
 class TestAgno(AdapterConformance):
     framework, distribution = "Agno", "agno"
+    cannot = {
+        "pauses": "Agno pauses before all calls of a tool, or before none, and asks no hook about it"
+    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return AgnoAdapter(guard, **options)
@@ -374,6 +379,52 @@ def test_a_call_counts_once_however_often_the_hook_is_wired(how: str) -> None:
     assert guard.session(adapter.session_id).attempts == 2, (
         "the same call once; another call, by the same name and id, too"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "confirmed", "answer", "actions"),
+    [
+        ("a", True, "found a", ["call_allowed", "call_executed"]),
+        ("a", False, "Not now.", []),
+        ("forbidden", True, "DENIED", ["call_denied"]),
+    ],
+)
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_call_that_agno_itself_has_paused_is_judged_when_it_goes_on(
+    tmp_path: Path, how: str, key: str, confirmed: bool, answer: str, actions: list[str]
+) -> None:
+    """With another agent, as in another process: the run is in the database."""
+    ran: list[str] = []
+
+    def look(key: str) -> str:
+        """Look."""
+        ran.append(key)
+        return f"found {key}"
+
+    def make_agent(script: Any) -> tuple[Agent, Edictum]:
+        guard = Edictum(contracts=[no_forbidden])
+        hooks = [AgnoAdapter(guard).as_tool_hook()]
+        pausing = tool(requires_confirmation=True)(look)
+        db = JsonDb(db_path=str(tmp_path))
+        return agent_of([pausing], script, tool_hooks=hooks, db=db, session_id="s"), guard
+
+    def run(method: str, agent: Agent, *args: Any, **options: Any) -> Any:
+        if how == "sync":
+            return getattr(agent, method)(*args, **options)
+        return asyncio.run(getattr(agent, f"a{method}")(*args, **options))
+
+    agent, guard = make_agent([[ScriptedCall("look", {"key": key}, "c1")]])
+    paused = run("run", agent, "go")
+    assert (paused.is_paused, ran, guard.local_sink.events) == (True, [], [])
+    (requirement,) = paused.active_requirements
+    requirement.confirm() if confirmed else requirement.reject("Not now.")
+    other, guard = make_agent([])
+    about = {"run_id": paused.run_id, "session_id": "s", "requirements": [requirement]}
+    run("continue_run", other, **about)
+    (message,) = read(other.model)
+    assert answer in str(message.content)
+    assert ran == ([key] if actions == ["call_allowed", "call_executed"] else [])
+    assert [str(event.action) for event in guard.local_sink.events] == actions
 
 
 class TestExample(ExampleAndPage):

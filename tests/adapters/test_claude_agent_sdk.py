@@ -82,6 +82,9 @@ class Agent:
             [(call.tool, call.args, call.id) for call in calls]
             for calls in iter(lambda: [*self.player.next_turn(user)], [])
         ]
+        await self.play(turns, session_id)
+
+    async def play(self, turns: Any, session_id: str = "s") -> None:
         self.cli = ScriptedCLI(turns, self.builtin, session_id)
         async with ClaudeSDKClient(options=self.options, transport=self.cli) as client:
             await client.query("go")
@@ -123,6 +126,13 @@ class TestClaudeAgentSDK(AdapterConformance):
             made, hooks = adapter.wrap_tools(made), adapter.to_sdk_hooks()
         hooks.setdefault("PreToolUse", []).append(HookMatcher(hooks=[change]))
         return Agent(made, script, hooks)
+
+    def build_pausing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        made = adapter.wrap_tools([as_tool(tool) for tool in tools], server=SERVER)
+        return Agent(made, script, adapter.to_sdk_hooks())
+
+    def resume(self, agent: Agent) -> None:
+        asyncio.run(agent.play([[agent.cli.deferred]]))
 
     def run(self, agent: Agent) -> None:
         asyncio.run(agent.run())
@@ -246,6 +256,7 @@ async def test_the_callables_work_as_users_know_them() -> None:
         {},
         {"tool_name": "Bash", "tool_use_id": "c1"},
         {"tool_name": 1, "tool_input": [], "tool_use_id": "c1"},
+        {"tool_name": ["Bash"], "tool_input": {}, "tool_use_id": "c1"},
     ],
 )
 async def test_a_request_that_cannot_be_read_is_denied(asked: Any) -> None:

@@ -455,18 +455,6 @@ async def test_a_hook_inside_that_fails_blocks_only_if_it_is_wired_to() -> None:
         assert event.tool_args == {"command": "a"}
 
 
-async def test_a_call_that_a_hook_inside_defers_is_not_judged_yet() -> None:
-    async def defer(asked: Any, call_id: Any, context: Any) -> Any:
-        return {"hookSpecificOutput": {"permissionDecision": "defer"}}
-
-    guard = Edictum()
-    hooks = ClaudeAgentSDKAdapter(guard).wrap_hooks({"PreToolUse": [HookMatcher(hooks=[defer])]})
-    asked = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "c1"}
-    said = await hooks["PreToolUse"][0].hooks[0](asked, "c1", {})
-    assert said["hookSpecificOutput"]["permissionDecision"] == "defer"
-    assert guard.local_sink.events == []
-
-
 async def test_a_sub_agent_is_told_to_report_what_a_person_must_approve(tmp_path: Path) -> None:
     """It cannot wait, and no question is left behind."""
 
@@ -494,13 +482,15 @@ def test_other_hooks_stay_as_they_are_beside_those_of_the_adapter() -> None:
 
     yours = HookMatcher(matcher="Bash", hooks=[note], timeout=5)
     adapter = ClaudeAgentSDKAdapter(Edictum())
-    hooks = adapter.wrap_hooks({"PostToolUse": [yours], "Notification": [yours]})
-    assert (hooks["PostToolUse"][-1], hooks["Notification"]) == (yours, [yours])
+    hooks = adapter.wrap_hooks({"PostToolUseFailure": [yours], "Notification": [yours]})
+    assert (hooks["PostToolUseFailure"][-1], hooks["Notification"]) == (yours, [yours])
     assert hooks.keys() > adapter.to_sdk_hooks().keys()
     with pytest.raises(EdictumConfigError, match="own hooks are among those to be wrapped"):
         adapter.wrap_hooks(hooks)
-    waits = adapter.wrap_hooks({"PreToolUse": [yours]}, timeout=90)["PreToolUse"][0].timeout
-    assert waits == 95
+    for event in ("PreToolUse", "PostToolUse"):
+        assert [it.timeout for it in adapter.wrap_hooks({event: [yours]}, timeout=90)[event]] == [
+            95
+        ]
 
 
 async def test_a_permission_for_a_call_that_the_guard_does_not_know_is_refused() -> None:
@@ -519,3 +509,97 @@ async def test_a_permission_for_a_call_that_the_guard_does_not_know_is_refused()
     assert answer.behavior == "deny"
     assert "to_sdk_hooks()" in answer.message
     assert guard.local_sink.last().action == "call_denied"
+
+
+# --- Hooks that put another output in the place of a tool's ---------------------------------------
+
+TOKEN = "ghp_" + "a1B2" * 9
+NO_TOKENS = """\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: no-tokens}
+tools: {Read: {side_effect: read}}
+contracts:
+  - id: no-tokens
+    type: post
+    tool: "*"
+    when: {output.text: {contains_secret: true}}
+    then: {effect: redact, message: "A token."}
+"""
+
+
+async def finish(adapter: ClaudeAgentSDKAdapter, hooks: Any, response: Any) -> Any:
+    """What the hooks of PostToolUse say together, as the CLI would read it."""
+    asked = {"tool_name": "Read", "tool_use_id": "c1", "tool_input": {"path": "a"}}
+    for event, more in (("PreToolUse", {}), ("PostToolUse", {"tool_response": response})):
+        asked = {**asked, "hook_event_name": event, **more}
+        said = [await hook(asked, "c1", {}) for it in hooks[event] for hook in it.hooks]
+    assert len(said) == 1, "no hook of the user's stands beside ours"
+    return said[0]
+
+
+@pytest.mark.parametrize("key", ["updatedToolOutput", "updatedMCPToolOutput"])
+async def test_what_a_hook_puts_in_the_place_of_an_output_is_judged(key: str) -> None:
+    seen = []
+
+    async def replace(asked: Any, call_id: Any, context: Any) -> Any:
+        seen.append(asked["tool_response"])
+        more = {"additionalContext": f"before: {asked['tool_response']}"}
+        return {"hookSpecificOutput": {"hookEventName": "PostToolUse", key: f"now {TOKEN}", **more}}
+
+    adapter = ClaudeAgentSDKAdapter(Edictum.from_yaml_string(NO_TOKENS))
+    hooks = adapter.wrap_hooks({"PostToolUse": [HookMatcher(matcher="Read", hooks=[replace])]})
+    said = await finish(adapter, hooks, f"old {TOKEN}")
+    assert seen == [f"old {TOKEN}"]
+    assert said["hookSpecificOutput"] == {
+        "hookEventName": "PostToolUse",
+        "updatedToolOutput": "now [REDACTED]",
+        "additionalContext": "before: old [REDACTED]",
+    }
+    last = adapter.guard.local_sink.last()
+    assert (last.action, "now" in str(last.result_summary)) == ("call_executed", True)
+
+
+async def test_an_output_of_a_hook_without_objections_passes_and_so_does_silence() -> None:
+    async def replace(asked: Any, call_id: Any, context: Any) -> Any:
+        return {"hookSpecificOutput": {"updatedToolOutput": "shorter"}, "systemMessage": "cut"}
+
+    async def fail(asked: Any, call_id: Any, context: Any) -> Any:
+        raise ValueError("no luck")
+
+    adapter = ClaudeAgentSDKAdapter(Edictum.from_yaml_string(NO_TOKENS))
+    hooks = adapter.wrap_hooks({"PostToolUse": [HookMatcher(hooks=[replace])]})
+    specific = {"hookEventName": "PostToolUse", "updatedToolOutput": "shorter"}
+    said = await finish(adapter, hooks, "long")
+    assert said == {"hookSpecificOutput": specific, "systemMessage": "cut"}
+    others = {"PostToolUse": [HookMatcher(matcher="Bash", hooks=[replace])]}
+    assert await finish(adapter, adapter.wrap_hooks(others), "long") == {}
+    blocks = HookMatcher(hooks=[fail], on_failure="block")
+    said = await finish(adapter, adapter.wrap_hooks({"PostToolUse": [blocks]}), f"old {TOKEN}")
+    assert (said["decision"], "no luck" in said["reason"]) == ("block", True)
+    assert said["hookSpecificOutput"]["updatedToolOutput"] == "old [REDACTED]"
+
+
+def test_a_hook_beside_ours_that_could_replace_an_output_is_found() -> None:
+    async def replace(asked: Any, call_id: Any, context: Any) -> Any:
+        return {}
+
+    adapter = ClaudeAgentSDKAdapter(Edictum())
+    hooks = adapter.to_sdk_hooks()
+    hooks["PostToolUse"].append(HookMatcher(hooks=[replace]))
+    with pytest.raises(EdictumConfigError, match="so output that it changes is not checked"):
+        adapter.self_test(ClaudeAgentOptions(hooks=hooks))
+
+
+def test_the_model_of_the_real_cli_reads_no_secret_that_a_hook_put_there(tmp_path: Path) -> None:
+    async def replace(asked: Any, call_id: Any, context: Any) -> Any:
+        output = {**asked["tool_response"], "stdout": f"now {TOKEN}"}
+        specific = {"hookEventName": "PostToolUse", "updatedToolOutput": output}
+        return {"hookSpecificOutput": specific}
+
+    run = Run(tmp_path)
+    run.adapter = ClaudeAgentSDKAdapter(Edictum.from_yaml_string(NO_TOKENS))
+    hooks = run.adapter.wrap_hooks({"PostToolUse": [HookMatcher(hooks=[replace])]})
+    model = run.go([[shell("echo old")]], hooks=hooks, allowed_tools=["Bash"])
+    read = str(model.read)
+    assert ("now [REDACTED]" in read, TOKEN in read) == (True, False)

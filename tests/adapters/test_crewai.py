@@ -151,6 +151,7 @@ class TestCrewAI(AdapterConformance):
     framework, distribution = "CrewAI", "crewai"
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
+        "pauses": "a tool call that CrewAI has begun cannot be left and made again",
         "control flow": (
             "CrewAI has no exception by which a tool could steer: every one becomes a text that the"
             " model reads"

@@ -20,6 +20,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 from pages import ExampleAndPage
 from pause_google_adk import CASES as PAUSE_CASES
+from pause_google_adk import CONFIRM
 from pausing import PauseScene, check_pauses
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
@@ -129,6 +130,7 @@ def change_call(tool: Any, args: Any, tool_context: Any) -> None:
 
 class TestGoogleADK(AdapterConformance):
     framework, distribution = "Google ADK", "google-adk"
+    cannot = {"waits": "ADK can pause every run: a tool may always ask for a confirmation"}
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return GoogleADKAdapter(guard, **options)
@@ -143,6 +145,12 @@ class TestGoogleADK(AdapterConformance):
         known = made.agent.before_tool_callback
         made.agent.before_tool_callback = [*([known] if known else []), change_call]
         return made
+
+    def resume(self, agent: Run) -> None:
+        asked = [call for event in agent.events for call in event.get_function_calls()]
+        call_id = next(call.id for call in asked if call.name == CONFIRM)
+        answer = types.FunctionResponse(id=call_id, name=CONFIRM, response={"confirmed": True})
+        asyncio.run(agent.play(types.Part(function_response=answer)))
 
     def run(self, agent: Run) -> None:
         agent.session = agent.runner.session_service.create_session_sync(
@@ -207,11 +215,14 @@ class TestAgentCallbacks(TestGoogleADK):
     """
 
     framework = "Google ADK (agent callbacks)"
-    cannot = dict.fromkeys(
-        ("timeout", "turn"),
-        "without a tool_thread_pool_config ADK runs plain functions on its event loop, where"
-        " nothing can end them",
-    )
+    cannot = {
+        **TestGoogleADK.cannot,
+        **dict.fromkeys(
+            ("timeout", "turn"),
+            "without a tool_thread_pool_config ADK runs plain functions on its event loop, where"
+            " nothing can end them",
+        ),
+    }
 
     def build(self, adapter: Any, tools: Any, script: Any, on_warn: Any = None) -> Run:
         if adapter is None:

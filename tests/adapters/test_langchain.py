@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -23,6 +25,7 @@ from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
 from pause_langchain import CASES as PAUSE_CASES
 from pausing import PauseScene, check_pauses
+from pydantic import BaseModel
 
 from edictum import (
     ApprovalDecision,
@@ -35,6 +38,7 @@ from edictum import (
     precondition,
 )
 from edictum.adapters import LangChainAdapter
+from edictum.adapters._langchain_parking import has_siblings
 from edictum.testing.adapter import (
     SECRET,
     AdapterConformance,
@@ -47,6 +51,7 @@ from edictum.testing.adapter import (
     no_secret,
     without_secret,
 )
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.s1  # needs langchain
 
@@ -96,13 +101,13 @@ def as_tool(function: Any) -> Any:
 class Agent:
     """A LangChain agent, its model, and what the last run gave."""
 
-    def __init__(self, tools: Any, script: Any, middleware: Any) -> None:
+    def __init__(self, tools: Any, script: Any, middleware: Any, *, has_saver: bool = True) -> None:
         self.model = ScriptedModel(player=ScriptPlayer(script), seen=[])
         self.graph = create_agent(
             self.model,
             [as_tool(item) for item in tools],
             middleware=middleware,
-            checkpointer=InMemorySaver(),
+            checkpointer=InMemorySaver() if has_saver else None,
         )
         self.config = {"configurable": {"thread_id": "1"}}
         self.start = {"messages": [HumanMessage("go")]}
@@ -137,6 +142,16 @@ class TestLangChain(AdapterConformance):
 
         own = [] if adapter is None else [adapter.as_middleware()]
         return Agent(tools, script, [*own, Changing()])
+
+    def build_waiting(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        return Agent(tools, script, [adapter.as_middleware()], has_saver=False)
+
+    def resume(self, agent: Agent) -> None:
+        go_on: Any = Command(resume="go on")
+        if self.way == "sync":
+            agent.state = agent.graph.invoke(go_on, agent.config)
+        else:
+            agent.state = asyncio.run(agent.graph.ainvoke(go_on, agent.config))
 
     def run(self, agent: Agent) -> None:
         agent.state = agent.graph.invoke(agent.start, agent.config)
@@ -643,6 +658,82 @@ def test_a_tool_that_interrupts_gets_its_own_answer(tmp_path: Path, asynchronous
     assert "__interrupt__" not in ended
     assert guard.session("t1").executions == 1
     asyncio.run(guard.close())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_tool_node_with_several_calls_waits_so_that_none_runs_twice(
+    tmp_path: Path, asynchronous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LangGraph would run the whole node again, and the result of the first call would be lost."""
+    ran: list[str] = []
+
+    def look(key: str) -> str:
+        """Look."""
+        ran.append(f"look {key}")
+        return "seen"
+
+    def delete(name: str) -> str:
+        """Delete something."""
+        ran.append(f"delete {name}")
+        return "gone"
+
+    guard = Edictum(contracts=[ask], approval_backend=f"sqlite:///{tmp_path}/approvals.db")
+    node = LangChainAdapter(guard).as_tool_node([as_tool(look), as_tool(delete)])
+    graph: Any = (
+        StateGraph(MessagesState)
+        .add_node("tools", node)
+        .add_edge(START, "tools")
+        .compile(checkpointer=InMemorySaver())
+    )
+
+    def invoke(thread: str, state: Any) -> Any:
+        config: Any = {"configurable": {"thread_id": thread}}
+        if asynchronous:
+            return asyncio.run(graph.ainvoke(state, config))
+        return graph.invoke(state, config)
+
+    def approve() -> None:
+        (request,) = asyncio.run(guard.approvals.pending())
+        asyncio.run(guard.approvals.answer(request.approval_id, True, approver="ann"))
+
+    calls = [ScriptedCall("look", {"key": "a"}, "c1"), ScriptedCall("delete", {"name": "x"}, "c2")]
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(invoke, "t1", {"messages": [turn(calls)]})
+        wait_until(lambda: guard.local_sink.filter("call_approval_requested"))
+        approve()
+        ended = run.result()
+    assert [message.content for message in ended["messages"][1:]] == ["seen", "gone"]
+    assert sorted(ran) == ["delete x", "look a"]
+    assert guard.session("t1").executions == 2
+    assert "a ToolNode that goes on runs all calls of its message again" in caplog.text
+    paused = invoke("t2", {"messages": [turn(calls[1:])]})
+    assert paused["__interrupt__"][0].value["tool_name"] == "delete", "alone, it can pause"
+    approve()
+    assert invoke("t2", Command(resume="go on"))["messages"][-1].content == "gone"
+    assert sorted(ran) == ["delete x", "delete x", "look a"]
+    asyncio.run(guard.close())
+
+
+class StateModel(BaseModel):
+    messages: list[Any]
+
+
+def test_the_calls_of_a_tool_node_are_found_in_all_forms_of_its_input() -> None:
+    """Where they are not found, a call may have siblings: it waits."""
+    own, other = (ScriptedCall("look", {"key": "a"}, name) for name in ("c1", "c2"))
+    alone, both = turn([own]), turn([own, other])
+    earlier = [turn([other, ScriptedCall("look", {}, "c3")]), ToolMessage("x", tool_call_id="c2")]
+
+    def has_more(state: Any) -> bool:
+        return has_siblings(SimpleNamespace(state=state, tool_call=alone.tool_calls[0]))
+
+    for wrap in (list, lambda it: {"messages": it}, lambda it: StateModel(messages=it)):
+        assert has_more(wrap([*earlier, both]))
+        assert not has_more(wrap([*earlier, alone]))
+        assert has_more(wrap(earlier))
+    assert has_more(both.tool_calls)
+    assert not has_more(alone.tool_calls)
+    assert has_more(None)
 
 
 async def test_a_graph_without_a_checkpointer_waits(

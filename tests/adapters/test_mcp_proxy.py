@@ -145,6 +145,7 @@ class TestMCPProxy(AdapterConformance):
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     raised_as = "framework"
     cannot = {
+        "pauses": "a client waits for the answer to its request; a proxy cannot end the run",
         "what runs": "nothing stands between the proxy and the server that a user could add to",
         "streaming": (
             "a tool's result is one message; progress and log messages before it pass as they are"

@@ -14,6 +14,7 @@ from mcp_raw_server import Asked, gateway_before, make_result, raw_server
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters.mcp import MCPAdapter
+from edictum.cli._mcp_direct import DirectClient
 from edictum.cli._mcp_gateway import StreamTimes
 from edictum.cli._mcp_http import ServerUrl
 from edictum.testing.adapter import SECRET, no_secret, without_secret
@@ -467,3 +468,79 @@ async def test_metadata_and_challenges_name_the_proxy() -> None:
         ]
     assert metadata == {"resource": url, "authorization_servers": [real]}
     assert challenges == [f'Bearer realm="{real}", resource_metadata="{place}"'] * 2
+
+
+# --- With and without the fast path ---------------------------------------------------------------
+
+
+@pytest.fixture(params=["direct", "httpx"])
+def client_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which client the gateway asks the server with: a proxy of the environment needs httpx."""
+    if request.param == "httpx":
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return str(request.param)
+
+
+async def test_cookies_of_one_client_are_not_sent_for_another(client_kind: str) -> None:
+    async def serve(asked: Asked) -> None:
+        asked.head(kind="application/json", more="set-cookie: who=first; Path=/\r\n")
+        asked.say(json.dumps(asked.result("seen")))
+        asked.end()
+
+    async with (
+        raw_server(serve) as (server, talking),
+        gateway_before(server, make_adapter()) as (url, gateway),
+        httpx.AsyncClient() as client,
+    ):
+        for _ in range(2):
+            answer = await client.post(url, json=CALL, headers=ACCEPT)
+            assert read_answer(answer.content)["result"]["content"][0]["text"] == "seen"
+    assert isinstance(gateway._client, DirectClient) is (client_kind == "direct")
+    assert ["cookie" in asked.headers for asked in talking.asked] == [False, False]
+
+
+async def test_targets_headers_and_bodies_reach_the_server_as_the_client_sent_them(
+    client_kind: str,
+) -> None:
+    async def serve(asked: Asked) -> None:
+        asked.head(kind="application/json")
+        asked.say(json.dumps(asked.result("ü" * 200_000)))
+        asked.end()
+
+    async with (
+        raw_server(serve) as (server, talking),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        target = f"{url}/a%20b?x=%C3%BC"
+        sent = {**CALL, "params": {"name": "look", "arguments": {"note": "ö" * 200_000}}}
+        answer = await client.post(target, json=sent, headers={**ACCEPT, "x-own": "1"})
+    (asked,) = talking.asked
+    assert (asked.method, asked.target) == ("POST", "/mcp/a%20b?x=%C3%BC")
+    assert (asked.body, asked.headers["x-own"]) == (sent, "1")
+    assert asked.headers["host"] == server.removeprefix("http://").removesuffix("/mcp")
+    assert "ü" * 1_000 in json.dumps(read_answer(answer.content), ensure_ascii=False)
+
+
+async def test_a_connection_on_which_the_server_spoke_unasked_is_not_used_again() -> None:
+    """What it said would be taken for the answer to the next request."""
+
+    async def serve(asked: Asked) -> None:
+        asked.head(kind="application/json")
+        asked.say(json.dumps(asked.result("right")))
+        asked.end()
+        body = json.dumps(make_result(7, "wrong")).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        asked.writer.write(head % len(body) + body)
+        await asked.until_closed()
+
+    async with (
+        raw_server(serve) as (server, talking),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        for _ in range(2):
+            answer = await client.post(url, json=CALL, headers=ACCEPT)
+            assert read_answer(answer.content)["result"]["content"][0]["text"] == "right"
+            await wait_in_loop(lambda: talking.open == 0)

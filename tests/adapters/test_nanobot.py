@@ -154,10 +154,11 @@ class TestNanobot(AdapterConformance):
     shortens_itself = True  # it stores long results, and shows their beginning
     nested = ("async",)
     cannot = {
+        "pauses": "Nanobot cannot leave a run and go on with it later",
         "control flow": (
             "Nanobot has no exception by which a tool could steer: every one becomes a text that"
             " the model reads"
-        )
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:

@@ -53,16 +53,22 @@ pytestmark = pytest.mark.s1  # needs pydantic_ai
 class Scripted:
     """An agent, the model that plays its script, and what the model was shown."""
 
-    def __init__(self, tools: Any, script: Any, capabilities: Any) -> None:
+    def __init__(
+        self,
+        tools: Any,
+        script: Any,
+        capabilities: Any,
+        output_type: Any = (str, DeferredToolRequests),
+    ) -> None:
         self.seen: list[Any] = []
         self.player = ScriptPlayer(script)
-        self.output: Any = None
+        self.result: Any = None
         model = FunctionModel(self.answer, stream_function=self.stream)
         self.agent: Agent[None, Any] = Agent(
             model,
             tools=[Tool(tool) for tool in tools],
             capabilities=capabilities,
-            output_type=[str, DeferredToolRequests],
+            output_type=output_type,
         )
 
     def turn(self, messages: Any) -> Any:
@@ -106,17 +112,27 @@ class TestPydanticAI(AdapterConformance):
         own = [] if adapter is None else [adapter.as_capability()]
         return Scripted(tools, script, [*own, Changing()])
 
-    def run(self, agent: Scripted, said: str = "go", **options: Any) -> None:
+    def build_waiting(self, adapter: Any, tools: Any, script: Any) -> Scripted:
+        return Scripted(tools, script, [adapter.as_capability()], output_type=str)
+
+    def resume(self, agent: Scripted) -> None:
+        calls = {call.tool_call_id: True for call in agent.result.output.approvals}
+        options: Any = {"deferred_tool_results": DeferredToolResults(approvals=calls)}
+        options["message_history"] = agent.result.all_messages()
+        self.run(agent, **options)
+
+    def run(self, agent: Scripted, said: str | None = "go", **options: Any) -> None:
+        said = None if "message_history" in options else said
         loop = asyncio.new_event_loop()  # run_sync uses the thread's loop
         asyncio.set_event_loop(loop)
         try:
-            agent.output = agent.agent.run_sync(said, **options).output
+            agent.result = agent.agent.run_sync(said, **options)
         finally:
             asyncio.set_event_loop(None)
             loop.close()
 
     async def arun(self, agent: Scripted) -> None:
-        agent.output = (await agent.agent.run("go")).output
+        agent.result = await agent.agent.run("go")
 
     def get_user_options(self) -> dict[str, Any]:
         return {"principal": lambda ctx: Principal(user_id=ctx.deps)}
@@ -172,7 +188,8 @@ class TestPydanticAI(AdapterConformance):
         ]
 
     def ending(self, agent: Scripted) -> Any:
-        deferred = agent.output if isinstance(agent.output, DeferredToolRequests) else None
+        output = getattr(agent.result, "output", None)
+        deferred = output if isinstance(output, DeferredToolRequests) else None
         return [
             call.tool_call_id for call in (deferred.calls + deferred.approvals if deferred else ())
         ], self.replies(agent)

@@ -138,10 +138,11 @@ class TestSemanticKernel(AdapterConformance):
     ways = (("async", "sync"), ("async", "async"))
     nested = ("async",)
     cannot = {
+        "pauses": "Semantic Kernel cannot leave a run and go on with it later",
         "control flow": (
             "Semantic Kernel has no exception by which a function could steer: every one becomes a"
             " text"
-        )
+        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:

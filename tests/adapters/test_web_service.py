@@ -90,23 +90,27 @@ async def find_question(service: Service, client: httpx.AsyncClient) -> dict[str
     """Return what a person is asked, as soon as there is something."""
     staff = service.authorize("carol", "staff")
     while True:
-        found = (await client.get("/approvals", headers=staff)).json()
-        if found:
-            return dict(found[0])
+        found = (await client.get("/approvals/api/requests", headers=staff)).json()
+        if found["requests"]:
+            return dict(found["requests"][0])
         await asyncio.sleep(0.05)
 
 
 async def ask_and_answer(service: Service, user: str, conversation: str, approved: bool) -> str:
     """Ask for a refund without an amount; answer as staff; return what the model read."""
-    staff = service.authorize("carol", "staff")
+    staff, path = service.authorize("carol", "staff"), "/approvals/api/answers"
     async with service.make_client() as client:
         asking = asyncio.create_task(service.say(client, user, "refund A1", conversation))
         question = await find_question(service, client)
         assert question["message"] == "Refund 250.0 for A1?"
-        path = f"/approvals/{question['id']}"
-        for headers, status in ((service.authorize(user), 403), (staff, 200), (staff, 404)):
-            answer = await client.post(path, json={"approved": approved}, headers=headers)
-            assert answer.status_code == status
+        answers = [{"approval_id": question["approval_id"], "approved": approved}]
+        refused = await client.post(
+            path, json={"answers": answers}, headers=service.authorize(user)
+        )
+        assert refused.status_code == 401
+        for counts in (True, False):  # the second answer comes too late
+            answer = await client.post(path, json={"answers": answers}, headers=staff)
+            assert ("error" in answer.json()["results"][0]) is not counts
         return str((await asking)["calls"][0]["text"])
 
 
@@ -177,6 +181,12 @@ class Load:
         self.refunded[session] += answer["calls"][0]["status"] == "success"
 
 
+def find_busy(service: Service, written: dict[int, int]) -> int | None:
+    """Return a worker that has recorded calls since so much was written; None without one."""
+    grown = (it for it, size in written.items() if service.count_audit_bytes(it) > size)
+    return next(grown, None)
+
+
 @pytest.mark.soak
 async def test_a_killed_worker_costs_no_count_and_no_outcome(service: Service) -> None:
     before = wait_until(lambda: len(found := service.find_workers()) == 2 and found)
@@ -185,8 +195,11 @@ async def test_a_killed_worker_costs_no_count_and_no_outcome(service: Service) -
     load = Load(service)
     running = asyncio.create_task(load.run(seconds))
     await asyncio.sleep(seconds / 2)
-    # the busier one: the kernel may have given all connections to the same worker
-    killed = max(before, key=service.count_audit_bytes)
+    # one that is at work: the kernel may have given all connections to the same worker
+    written = {worker: service.count_audit_bytes(worker) for worker in before}
+    killed = await wait_in_loop(lambda: find_busy(service, written))
+    os.kill(killed, signal.SIGSTOP)  # until its clients have asked again, and wait
+    await asyncio.sleep(0.3)
     os.kill(killed, signal.SIGKILL)
     await running
     restarted = await wait_in_loop(lambda: service.find_workers() - before)

@@ -534,7 +534,7 @@ async def test_the_api_lists_and_shows(site: Site) -> None:
     one = await site.get(f"/api/requests/{requests[0].approval_id}", app=app)
     assert (one.json["status"], one.json["message"]) == ("pending", "sure?")
     assert (await site.get("/api/requests/unknown", app=app)).status == 404
-    for query in ("limit=x", "password=1"):
+    for query in ("limit=x", "limit=0", "limit=-1", "password=1"):
         assert (await site.get(f"/api/requests?{query}", app=app)).status == 400
 
 

@@ -138,8 +138,8 @@ async def test_a_call_without_a_principal_has_no_requester_to_exclude(url: str) 
     guard = Edictum.from_yaml_string(BUNDLE, approval_backend=url)
     outcome = await deploy(guard)
     assert isinstance(outcome, ToolDenied)
-    assert outcome.policy_error
-    assert "no principal that says who that is" in outcome.details
+    assert (outcome.reason, outcome.policy_error) == ("write_denied", False)
+    assert outcome.details.startswith("Approval required, and not from the requester; but the call")
     assert await guard.approvals.pending() == []
 
 

@@ -96,6 +96,20 @@ async def test_arguments_can_be_taken_out_and_added() -> None:
     assert outcome.value == {"amount": 90, "note": "ok"}
 
 
+async def test_defaults_are_shown_and_stay_left_out() -> None:
+    """What the person gives back as it was shown is the default of the tool, in its own type."""
+    ran: list[Any] = []
+
+    def transfer(amount: int, fee: Decimal = Decimal("0.5"), to: str = "bank") -> None:
+        ran.append((amount, fee, to))
+
+    backend = with_changes(amount=50, to="ann")
+    await make_guard(backend).dispatch("pay", {"amount": 90}, transfer)
+    assert backend.requests[0].tool_args == {"amount": 90, "fee": 0.5, "to": "bank"}
+    assert ran == [(50, Decimal("0.5"), "ann")]
+    assert isinstance(ran[0][1], Decimal)
+
+
 async def test_the_same_arguments_are_no_change() -> None:
     """As when a form is sent back untouched."""
     guard = make_guard(with_changes())

@@ -134,11 +134,11 @@ async def test_arguments_beside_those_that_were_approved_last(queue: ApprovalQue
     assert (await ask(guard, answer=True, principal=ann)).precedent is None
     args = {"name": "new", "force": True}
     request = await ask(guard, answer=True, principal=ann, args=args)
-    assert request.precedent == {"name": "old"}
+    assert request.precedent == {"name": "old", "force": False}  # what the tool ran with
     changes = list_differences(request.precedent, request.tool_args)
     assert [(it.name, it.before, it.now) for it in changes] == [
         ("name", "old", "new"),
-        ("force", None, "true"),
+        ("force", "false", "true"),
     ]
     assert (await ask(guard, principal=ann)).precedent == args
     assert (await ask(guard, principal=bob)).precedent is None

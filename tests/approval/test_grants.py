@@ -25,6 +25,7 @@ from edictum import (
 from edictum.approval import ApprovalQueue, GrantTerms, open_approvals
 from edictum.approval._sqlite_queue import SqliteApprovalStore
 from edictum.approval.grants import matches
+from support.bundles import make_asking_bundle
 from support.effort import effort
 from support.guards import approval_contract, count_calls
 from support.queues import answer_next, is_asked
@@ -91,6 +92,21 @@ async def test_the_other_contracts_judge_a_covered_call(url: str) -> None:
     assert isinstance(await call(guard, {"x": 2}), ToolExecutionResult)
     outcome = await call(guard, {"x": 11})
     assert outcome.details == "too large"
+
+
+@pytest.mark.parametrize("terms", [GrantTerms(), GrantTerms(args={"cc": "nobody"})])
+async def test_a_grant_is_not_for_another_default(url: str, terms: GrantTerms) -> None:
+    """An argument that a call leaves out is that of the code which runs."""
+    guard = make_guard(url)
+
+    def send(guard: Edictum, default: str) -> Any:
+        return guard.dispatch("t", {}, lambda cc=default: cc, session_id="s")
+
+    running = asyncio.ensure_future(send(guard, "nobody"))
+    assert (await answer_next(guard.approvals, grant=terms)).tool_args == {"cc": "nobody"}
+    await running
+    assert not await is_asked(guard.approvals, send(guard, "nobody"))
+    assert await is_asked(guard.approvals, send(guard, "all"))
 
 
 async def test_another_contract_s_question_is_asked(url: str) -> None:
@@ -312,18 +328,6 @@ def test_a_text_fits_as_a_plain_model_says(pattern: str, text: str) -> None:
 
 # --- Which call a grant is for --------------------------------------------------------------------
 
-BUNDLE = """\
-# {comment}
-apiVersion: edictum/v1
-kind: ContractBundle
-metadata: {{name: asking}}
-defaults: {{mode: enforce}}
-contracts:
-  - id: ask
-    type: pre
-    tools: [t, u]
-    then: {{effect: approve, message: "{message}", timeout: 60}}
-"""
 CALLS = st.fixed_dictionaries(
     {
         "tool": st.sampled_from(["t", "u"]),
@@ -336,6 +340,7 @@ CALLS = st.fixed_dictionaries(
         ),
         "message": st.sampled_from(["sure?", "very sure?"]),
         "session_id": st.sampled_from(["s-1", "s-2"]),
+        "default": st.sampled_from(["a", "b"]),  # of y
     }
 )
 PATTERNS = st.dictionaries(
@@ -356,27 +361,27 @@ def covers(asked: dict[str, Any], made: dict[str, Any], terms: GrantTerms) -> bo
         "x": {"{'at_most': 2}": [1, 2], "*": ["1"], "a": [], "[1, '1']": [1, "1"]},
         "y": {"{'at_most': 2}": [], "*": ["a", "b"], "a": ["a"], "[1, '1']": []},
     }
+    asked_args, made_args = ({"y": one["default"], **one["args"]} for one in (asked, made))
     for name, pattern in terms.args.items():
         fitting = [repr(value) for value in allowed[name][str(pattern)]]
-        if name not in made["args"] or repr(made["args"][name]) not in fitting:
+        if repr(made_args[name]) not in fitting:
             return False
     if terms.other_args == "any":
         return True
     others = [
-        sorted(repr(item) for item in one["args"].items() if item[0] not in terms.args)
-        for one in (asked, made)
+        sorted(repr(item) for item in args.items() if item[0] not in terms.args)
+        for args in (asked_args, made_args)
     ]
     return others[0] == others[1]
 
 
 async def make_call(url: str, described: dict[str, Any], grant: GrantTerms | None) -> bool:
     """Make a call, say yes with the grant if a person is asked, and return whether one was."""
-    bundle = BUNDLE.format(message=described["message"], comment=next(_comments))
+    bundle = make_asking_bundle(described["message"], "t", "u", comment=next(_comments))
     async with Edictum.from_yaml_string(bundle, approval_backend=url) as guard:
         options = {name: described[name] for name in ("principal", "session_id")}
-        calling = guard.dispatch(
-            described["tool"], described["args"], lambda **args: "ran", **options
-        )
+        tool, args, default = (described[name] for name in ("tool", "args", "default"))
+        calling = guard.dispatch(tool, args, lambda x, y=default: "ran", **options)
         if grant is None:
             return await is_asked(guard.approvals, calling)
         running = asyncio.ensure_future(calling)
@@ -390,7 +395,8 @@ async def make_call(url: str, described: dict[str, Any], grant: GrantTerms | Non
 @given(
     asked=CALLS,
     changes=st.sets(
-        st.sampled_from(["tool", "args", "principal", "message", "session_id"]), max_size=2
+        st.sampled_from(["tool", "args", "principal", "message", "session_id", "default"]),
+        max_size=2,
     ),
     made=CALLS,
     scope=SCOPES,
@@ -406,8 +412,9 @@ def test_a_grant_is_never_used_for_another_call(
     args: dict[str, Any],
     other_args: Any,
 ) -> None:
-    """Not for another tool, other arguments, another principal, another policy or another session,
-    and always for those it was given for; a comment in the bundle changes nothing.
+    """Not for another tool, other arguments or other defaults of those that were left out, another
+    principal, another policy or another session, and always for those it was given for; a comment
+    in the bundle changes nothing.
     """
     made = {name: (made if name in changes else asked)[name] for name in asked}
     terms = GrantTerms(scope=scope, args=args, other_args=other_args, until=in_an_hour())

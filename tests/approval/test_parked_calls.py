@@ -178,10 +178,13 @@ async def test_a_yes_is_used_even_if_no_contract_asks_any_more(desk: Desk) -> No
 
 async def test_an_open_question_stays_open_even_if_no_contract_asks_any_more(desk: Desk) -> None:
     """Else the answer that comes would be lost."""
-    asked = [True, False]
+    asked = [True, False, False]
     flips = ask_while(lambda: asked.pop(0))
-    await desk.park(desk.start(flips))
-    await desk.park(desk.start(flips))
+    first, second = await desk.park(desk.start(flips)), await desk.park(desk.start(flips))
+    assert (first.approval_id, desk.ran) == (second.approval_id, [])
+    await desk.queue.answer(first.approval_id, True, approver="ann")
+    assert isinstance(await desk.call(desk.start(flips)), ToolExecutionResult)
+    assert desk.ran == [{"n": 1}]
 
 
 async def test_changed_arguments_about_which_another_contract_asks(desk: Desk) -> None:

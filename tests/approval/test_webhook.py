@@ -27,6 +27,7 @@ from support.waiting import wait_in_loop, wait_until
 
 KEY = "k" * 32
 LOOPBACK = ["127.0.0.1"]
+NEVER_S = 3_600.0
 
 
 class Target:
@@ -280,6 +281,33 @@ async def test_a_slow_target_is_left(url: str, lost: Any) -> None:
         await wait_in_loop(lost)
         assert "2 attempts failed; it did not answer in time" in lost()[0]
         await end(guard, running)
+
+
+async def test_closing_does_not_wait_for_further_attempts(url: str, lost: Any) -> None:
+    """What was not delivered is told, once, and not tried again."""
+    async with serve("503 Busy") as target:
+        webhook = make_webhook(target.url, first_delay_s=NEVER_S)
+        queue = open_approvals(url, notify=webhook)
+        asked = [await queue.request_approval("t", {"n": n}, "?") for n in range(9)]
+        await wait_in_loop(lambda: len(target.got) == 4)  # so many senders
+        await queue.close()
+        assert sorted(lost()) == sorted(
+            f"The webhook at 127.0.0.1 was not told of the approval request {it.approval_id}:"
+            " the queue was closed before it was delivered"
+            for it in asked
+        )
+    WEBHOOKS.remove(webhook)  # its senders sleep
+
+
+async def test_closing_waits_for_one_attempt(url: str, lost: Any) -> None:
+    """All webhooks at once, and no longer."""
+    async with serve("hang") as target:
+        webhooks = [make_webhook(target.url, timeout_s=0.2, attempts=2) for _ in range(3)]
+        queue = open_approvals(url, notify=webhooks)
+        await queue.request_approval("t", {}, "?")
+        await wait_in_loop(lambda: target.connections >= 3)
+        await queue.close()
+        assert len(lost()) == 3
 
 
 async def test_a_message_for_an_expired_request_is_not_sent(url: str, lost: Any) -> None:

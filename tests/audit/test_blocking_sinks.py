@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -94,34 +95,51 @@ async def test_the_event_loop_goes_on_while_a_sink_blocks(composite: bool) -> No
     assert threading.get_ident() not in sink.threads
 
 
-@pytest.mark.soak
-async def test_how_long_a_slow_sink_holds_the_event_loop() -> None:
-    """Printed, and not asserted; the order is."""
-    Edictum(audit_sink=RecordingSink()).dispatch_sync("t", {}, lambda: 1)  # builds what is cached
-    sink, longest, ticks = SlowSink(), 0.0, asyncio.Event()
+async def measure_gaps(work: Awaitable[Any]) -> list[tuple[float, float]]:
+    """Return for how long the event loop did not turn while this was awaited, in ms, and how much
+    of it its thread was running: the rest it waited for a core, or was blocked.
+    """
+    gaps, ended = [], False
 
     async def tick() -> None:
-        nonlocal longest
-        while not ticks.is_set():
-            before = time.perf_counter()
+        while not ended:
+            wall, own = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.001)
-            longest = max(longest, time.perf_counter() - before - 0.001)
+            late = time.perf_counter() - wall - 0.001
+            gaps.append((late * 1e3, (time.thread_time() - own) * 1e3))
 
     ticking = asyncio.create_task(tick())
-    await asyncio.sleep(0.01)
+    await work
+    ended = True
+    await ticking
+    return gaps
+
+
+def describe_gaps(gaps: list[tuple[float, float]]) -> str:
+    late = sorted(wall for wall, _ in gaps)
+    own = max(own for _, own in gaps)
+    return f"p99 {late[len(late) * 99 // 100]:.1f} ms, max {late[-1]:.1f} ms; its own work {own:.1f} ms"
+
+
+@pytest.mark.soak
+async def test_how_long_a_slow_sink_holds_the_event_loop() -> None:
+    """Printed, and not asserted, beside a loop that does nothing on the same machine; the order of
+    events is asserted.
+    """
+    Edictum(audit_sink=RecordingSink()).dispatch_sync("t", {}, lambda: 1)  # builds what is cached
+    sink = SlowSink()
     guard = Edictum(audit_sink=sink)
     ids = [f"c-{number}" for number in range(CALLS)]
-    await asyncio.gather(*(guard.dispatch("t", {}, lambda: 1, call_id=each) for each in ids))
-    ticks.set()
-    await ticking
+    calls = [guard.dispatch("t", {}, lambda: 1, call_id=each) for each in ids]
+    held = await measure_gaps(asyncio.gather(*calls))
     allowed = [event.call_id for event in sink.events if event.action == "call_allowed"]
     executed = [event.call_id for event in sink.events if event.action == "call_executed"]
     assert allowed == executed == ids
     assert sink.most_at_once == 1
     if SOAK:
-        print(
-            f"\na sink that blocks for {BLOCKS_S} s held the event loop for {longest * 1e3:.1f} ms"
-        )
+        idle = await measure_gaps(asyncio.sleep(2 * CALLS * BLOCKS_S))
+        print(f"\na sink that blocks for {BLOCKS_S} s held the event loop: {describe_gaps(held)}")
+        print(f"a loop that does nothing was held: {describe_gaps(idle)}")
 
 
 async def test_guards_that_share_a_sink_share_its_order() -> None:
@@ -294,4 +312,4 @@ def test_a_failure_is_logged_when_it_begins_and_when_it_is_over(
         (logging.WARNING, ends),
         (logging.ERROR, begins),
     ]
-    assert len(said) == (6 if composite else 3)  # a composite fails with its parts
+    assert len(said) == 3

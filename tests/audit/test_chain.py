@@ -123,8 +123,8 @@ def test_the_quick_way_writes_what_the_plain_way_writes(data: Any) -> None:
 
 def test_a_record_says_who_wrote_it_and_what_came_before() -> None:
     """And it is canonical JSON itself."""
-    first, behind = ChainPosition("w1").append('{"b": 1.0, "a": "é"}')
-    second, _ = behind.append('{"a": 2}')
+    first, behind = ChainPosition("w1").append('{"a":"é","b":1}')
+    second, _ = behind.append('{"a":2}')
     one, two = read_record(first.encode() + b"\n"), read_record(second.encode())
     assert one is not None
     assert two is not None
@@ -137,7 +137,7 @@ def test_a_record_says_who_wrote_it_and_what_came_before() -> None:
 @given(st.data())
 def test_no_byte_of_a_record_can_be_changed(data: st.DataObject) -> None:
     """Not of the event, and not of what the record says about itself."""
-    line = bytearray(ChainPosition("writer", 7, "a" * 64).append('{"tool": "t"}')[0].encode())
+    line = bytearray(ChainPosition("writer", 7, "a" * 64).append('{"tool":"t"}')[0].encode())
     index = data.draw(st.integers(0, len(line) - 1))
     other = data.draw(st.integers(0, 255).filter(lambda value: value != line[index]))
     line[index] = other
@@ -147,7 +147,7 @@ def test_no_byte_of_a_record_can_be_changed(data: st.DataObject) -> None:
 
 def test_a_record_that_was_cut_still_says_which_it_is() -> None:
     """Its place in the chain stands at its start."""
-    line, _ = ChainPosition("writer", 7, "a" * 64).append('{"tool": "t"}')
+    line, _ = ChainPosition("writer", 7, "a" * 64).append('{"tool":"t"}')
     record = read_record(line[:-2].encode())
     assert record is not None
     assert (record.writer, record.sequence, record.is_intact) == ("writer", 8, False)

@@ -10,8 +10,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +25,7 @@ from edictum.audit.chain import ChainHead, read_head, read_record
 from edictum.errors import BackendError
 from edictum.testing import AuditConformance
 from support.effort import effort
+from support.killed_writers import run_program
 from support.waiting import wait_until
 
 
@@ -511,57 +510,27 @@ def test_a_clock_that_jumps_back_changes_nothing(tmp_path: Path) -> None:
 
 # --- kill -9 --------------------------------------------------------------------------------------
 
-WRITERS = 4
 KILLS = effort(10, soak=500)
 KILLED = """
-import os, random, signal, sys
+import sys
 from edictum import AuditEvent, FileAuditSink
 from edictum.audit import Chain
+from support.killed_writers import kill_writers
 
-folder, writers, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-rolls = random.Random(seed)
+folder, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 
 def write(number, acknowledge):
     chain = Chain(key=f"{folder}/key", head_events=10)
     options = {"max_bytes": 100_000, "keep": 10_000, "compress": "zstd"}
     sink = FileAuditSink(f"{folder}/audit.jsonl", chain=chain, **options)
-    acks = os.open(f"{folder}/acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for index in range(10_000_000):
         name = f"{number}-{index}"
         sink.emit(AuditEvent(tool_name=name, tool_args={"text": "x" * (index % 50 * 100)}))
-        os.write(acks, f"{name}\\n".encode())
-        os.write(acknowledge, b".")
+        acknowledge(name)
 
 
-def start(number):
-    read, acknowledge = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            write(number, acknowledge)
-        finally:
-            os._exit(1)
-    os.close(acknowledge)
-    return child, read
-
-
-running = [start(number) for number in range(writers)]
-for number in range(writers, writers + kills):
-    child, read = running.pop(rolls.randrange(writers))
-    left = rolls.randrange(1, 40)
-    while left:
-        got = os.read(read, left)
-        assert got, "a writer has ended by itself"
-        left -= len(got)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(read)
-    running.append(start(number))
-for child, read in running:
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+kill_writers(write, folder, kills, seed, most=40)
 """
 
 
@@ -573,8 +542,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     """
     public = generate_key(tmp_path / "key")
     seed = random.randrange(2**32)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), str(WRITERS), str(KILLS), str(seed)]
-    subprocess.run(command, check=True, timeout=1_200)
+    run_program(KILLED, tmp_path, KILLS, seed)
     path = tmp_path / "audit.jsonl"
     found = verify(path, public_key=public)
     assert found.ok, (seed, found.problems)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from edictum import (
+    CompositeSink,
     Edictum,
     OperationLimits,
     ToolDenied,
@@ -23,6 +24,7 @@ from edictum import (
 from edictum.audit import SqliteAuditSink, open_audit, query
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from edictum.testing import RecordingSink
 from support.guards import denying
 from support.waiting import wait_until
 
@@ -167,8 +169,6 @@ def test_warnings_stand_before_the_event_that_closes_the_call(make_guard: MakeGu
 
 def test_other_sinks_get_the_same_events(make_guard: MakeGuard, database_url: str) -> None:
     """With the counters that the database has filled in."""
-    from edictum.testing import RecordingSink
-
     other = RecordingSink()
     guard = Edictum(backend=database_url, audit_sink=[open_audit(database_url), other])
     assert is_joined(guard)
@@ -187,6 +187,11 @@ def test_which_ledgers_and_sinks_are_joined(tmp_path: Path) -> None:
     cases = {
         "same": (url, SqliteAuditSink(tmp_path / "a.db"), True),
         "by another name": (url, SqliteAuditSink(tmp_path / "link.db"), True),
+        "with others": (
+            url,
+            CompositeSink([RecordingSink(), CompositeSink([SqliteAuditSink(tmp_path / "a.db")])]),
+            True,
+        ),
         "another file": (other, SqliteAuditSink(tmp_path / "a.db"), False),
         "memory": ("memory:", SqliteAuditSink(tmp_path / "a.db"), False),
         "drops": (url, SqliteAuditSink(tmp_path / "a.db", when_full="drop"), False),
@@ -196,7 +201,7 @@ def test_which_ledgers_and_sinks_are_joined(tmp_path: Path) -> None:
         assert is_joined(guard) is expected, name
         assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolExecutionResult), name
         PORTAL.run(guard.close())
-    assert len(list(query(url))) == 10
+    assert len(list(query(url))) == 12
 
 
 def test_guards_that_share_a_ledger_share_its_audit(database_url: str) -> None:

@@ -81,7 +81,8 @@ def case(tmp_path: Path) -> Case:
         for number, amount in enumerate((10.5, 500, 20, 30)):
             call = {"session_id": f"s{number}"}
             guard.run_sync("refund", {"amount": amount}, lambda amount: "paid", **call)
-    write_evidence(log, evidence, policies=[policy], public_key=public, session="s1")
+    signed = {"public_key": public, "key": tmp_path / "key"}
+    write_evidence(log, evidence, policies=[policy], **signed, session="s1")
     return Case(log, evidence, public, policy)
 
 
@@ -162,7 +163,13 @@ CHANGED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "records swapped": (lambda data: data["records"].reverse(), "are listed by no signed head"),
     "no head": (lambda data: data["heads"].clear(), "are listed by no signed head"),
     "an event more": (lambda data: data["selected"].append("0" * 64), "is not in the file"),
-    "another version": (lambda data: data.update(evidence_version=2), "is not known"),
+    "another version": (lambda data: data.update(evidence_version=9), "is not known"),
+    "no approvals": (lambda data: data["approvals"].clear(), "part 'approvals' is not the one"),
+    "no policies": (lambda data: data["policies"].clear(), "part 'policies' is not the one"),
+    "an event less": (lambda data: data["selected"].pop(), "part 'selected' is not the one"),
+    "a part less": (lambda data: data.pop("made_at"), "part 'made_at' is not the one"),
+    "no signature": (lambda data: data["manifest"].update(signature=""), "may have been taken out"),
+    "a digest": (lambda data: data["manifest"]["digests"].update(selected=""), "the manifest is"),
     "no records": (lambda data: data.pop("records"), "not evidence, or was changed"),
 }
 
@@ -202,13 +209,36 @@ def test_events_behind_the_newest_head_are_counted(tmp_path: Path) -> None:
     sink = FileAuditSink(tmp_path / "audit.jsonl", chain=chain)
     for number in range(4):
         sink.emit(AuditEvent(tool_name=f"tool-{number}", policy_version="v1"))
-    made = write_evidence(sink, tmp_path / "evidence.json", public_key=public)
+    signed = {"public_key": public, "key": tmp_path / "key"}
+    made = write_evidence(sink, tmp_path / "evidence.json", **signed)
     assert (made.selected, made.records, made.unlisted, made.unknown_policies) == (4, 4, 1, ("v1",))
     given = [str(tmp_path / "evidence.json"), "--public-key", str(public)]
     assert verify_evidence.verify_file(given) == 1
     sink.close()
-    assert write_evidence(sink, tmp_path / "evidence.json").unlisted == 0
+    assert write_evidence(sink, tmp_path / "evidence.json", **signed).unlisted == 0
     assert verify_evidence.verify_file(given) == 0
+
+
+def test_evidence_without_a_key_is_accepted_only_if_asked_for(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It proves what it holds, and not that nothing was taken out."""
+    write_evidence(case.log, case.evidence, policies=[case.policy], session="s1")
+    code, told = case.check(capsys)
+    assert (code, "parts may have been taken out" in told) == (1, True)
+    code, told = case.check(capsys, "--public-key", str(case.public_key), "--allow-unsigned")
+    assert (code, "parts may have been taken out" in told) == (0, True)
+
+
+@pytest.mark.parametrize("missing", ["evidence", "public_key"])
+def test_a_file_that_is_not_there_is_said(
+    case: Case, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    """In a sentence, with exit code 1."""
+    getattr(case, missing).unlink()
+    code, told = case.check(capsys)
+    assert code == 1
+    assert told.startswith("WRONG: a file cannot be read: ")
 
 
 def test_a_policy_of_layers_has_the_version_that_events_have(case: Case, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_guard_finds_its_events_in_memory_and_in_a_file(guard):
         ({"contract": "small-refunds"}, 1),
         ({"outcome": "failed"}, 1),
         ({"text": "IS TOO much"}, 1),
-        ({"text": "500"}, 1),
+        ({"text": "500 IS"}, 1),
         ({"text": "divisionby"}, 0),
         ({"since": "1h"}, 9),
         ({"until": "1h"}, 0),
@@ -383,6 +383,16 @@ def test_limit_in_python_is_a_reason_and_not_a_contract():
     made = guard.audit.report()
     assert [(name, row.count) for (_, name), row in made.denials.sort()] == [("max_tool_calls", 2)]
     assert made.contracts.rows == {}
+
+
+def test_a_question_that_a_restarted_process_finds_again_is_counted_once(tmp_path):
+    """Its event is in the log once more, with the same id."""
+    asked = {"action": "call_approval_requested", "outcome": None, "tool_name": "refund"}
+    ids = ("ask-1", "ask-1", "ask-2", None)
+    events = [make_event(**asked, approval_id=approval_id) for approval_id in ids]
+    made = report(write_log(tmp_path / "a.jsonl", events))
+    assert made.approvals == {"requested": 3}
+    assert (made.tools["refund"].prompts, made.events) == (3, 4)
 
 
 def test_prompts_are_counted_per_consequential_call(tmp_path):

@@ -403,6 +403,22 @@ def test_a_cut_does_not_bare_half_a_secret() -> None:
         )
 
 
+@pytest.mark.parametrize("most", [200, 500], ids=["of a failed result", "of a contract"])
+def test_a_cut_of_a_reason_does_not_bare_half_a_secret(most: int) -> None:
+    """A reason is cut long before it is written, so it is searched before that."""
+
+    @precondition("t")
+    def refuse(call: Any) -> Verdict:
+        return Verdict.fail(call.args["text"]) if most == 500 else Verdict.pass_()
+
+    guard = Edictum(contracts=[refuse])
+    for offset in range(most - 60, most + 5):
+        text = "x" * offset + " postgres://app:a1B2a1B2pass@db/app"
+        outcome = guard.dispatch_sync("t", {"text": text}, lambda text: {"error": text})
+        assert "a1B2a1B2" not in str(outcome)
+    assert "a1B2a1B2" not in "".join(event.to_json() for event in guard.local_sink.events)
+
+
 def test_own_patterns_come_first_and_detection_can_be_switched_off() -> None:
     """For data that is full of things that look like secrets."""
     policy = RedactionPolicy(

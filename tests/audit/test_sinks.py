@@ -28,6 +28,7 @@ from edictum import (
     StdoutAuditSink,
     ToolDenied,
 )
+from edictum.audit import SqliteAuditSink, query
 from edictum.testing import AuditConformance, FailingSink, RecordingSink
 
 
@@ -380,3 +381,11 @@ def test_a_ring_of_nothing_is_refused(size: int) -> None:
     """With the number."""
     with pytest.raises(ValueError, match=f"max_events is {size}"):
         CollectingAuditSink(max_events=size)
+
+
+async def test_every_sink_is_closed_by_awaiting_close(tmp_path: Path) -> None:
+    """Whether it writes to a file or to a database."""
+    for sink in (FileAuditSink(tmp_path / "a.jsonl"), SqliteAuditSink(tmp_path / "a.db")):
+        await sink.emit(AuditEvent(tool_name="t"))
+        await sink.close()
+        assert len(list(query(sink))) == 1

@@ -108,7 +108,7 @@ def forge_last(lines: list[str]) -> None:
 def forge_first(lines: list[str]) -> None:
     record = read_record(lines[0].encode())
     assert record is not None
-    lines[0] = ChainPosition(record.writer, 0, "f" * 64).append('{"tool_name": "forged"}')[0]
+    lines[0] = ChainPosition(record.writer, 0, "f" * 64).append('{"tool_name":"forged"}')[0]
 
 
 def change_number(lines: list[str]) -> None:
@@ -127,7 +127,7 @@ def append_record(lines: list[str]) -> None:
     """Go on with the chain of a writer: anyone can, since the hashes need no key."""
     record = read_record(lines[-1].encode())
     assert record is not None
-    lines.append(record.position.append('{"tool_name": "forged"}')[0])
+    lines.append(record.position.append('{"tool_name":"forged"}')[0])
 
 
 def cut_in_two(lines: list[str]) -> None:

@@ -11,15 +11,18 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from edictum import Edictum, ToolDenied, ToolExecutionResult
-from edictum.approval import ApprovalQueue, QueuedApproval
+from edictum import Approvers, Edictum, Principal, ToolDenied, ToolExecutionResult
+from edictum.approval import ApprovalLinks, ApprovalQueue, QueuedApproval, open_approvals
+from edictum.approval.asgi import ApprovalApp
 from edictum.cli.main import main
+from support.asgi import serve_app
 from support.guards import approval_contract
 from support.waiting import wait_until
 
@@ -58,6 +61,153 @@ async def run_command(url: str, name: str, *arguments: str) -> int:
 
 def read_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+# --- By links -------------------------------------------------------------------------------------
+
+
+ANN = Principal("ann", role="ops")
+
+
+@dataclass
+class Pages:
+    """The pages of a queue, and the links to them."""
+
+    queue: ApprovalQueue
+    links: ApprovalLinks
+    url: str
+
+    async def link(self, approver: Principal = ANN, count: int = 1) -> str:
+        """Return the link of the newest of so many requests."""
+        request = await next_request(self.queue, count)
+        return f"{self.url}/t/{self.links.make_token(request, approver)}"
+
+
+@pytest.fixture
+async def pages(url: str) -> AsyncIterator[Pages]:
+    queue = open_approvals(url)
+    links = ApprovalLinks("https://ops.example", key="a key of 24 bytes or more")
+    async with serve_app(ApprovalApp(queue, links)) as address:
+        yield Pages(queue, links, address)
+    await queue.close()
+
+
+@pytest.fixture
+async def strict(url: str) -> AsyncIterator[Edictum]:
+    """A guard whose calls want a person of a role."""
+    asking = approval_contract(timeout=LONG, approvers=Approvers(roles=("ops",)))
+    made = Edictum(contracts=[asking], approval_backend=url)
+    yield made
+    await made.close()
+
+
+async def run_by_link(name: str, *arguments: str) -> int:
+    return await asyncio.to_thread(main, ["approvals", name, *arguments])
+
+
+async def test_a_verified_person_answers_by_a_link(
+    strict: Edictum, pages: Pages, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name does not count there, and the link needs no store."""
+    running = start(strict)
+    request = await next_request(pages.queue)
+    assert await run_command(url, "approve", request.approval_id, "--approver", "ann") == 1
+    assert "is a plain name" in capsys.readouterr().err
+    link = await pages.link()
+    assert await run_by_link("show", link) == 0
+    shown = capsys.readouterr().out
+    assert '{"amount": 10}' in shown
+    assert "without an answer the call is denied" in shown
+    assert await run_by_link("approve", link, "--reason", "It is due.") == 0
+    assert capsys.readouterr().out == f"{request.approval_id}  approved\n"
+    assert isinstance(await running, ToolExecutionResult)
+    granted = strict.local_sink.filter("call_approval_granted")[0]
+    assert (granted.approver, granted.reason) == ("ann", "It is due.")
+
+
+async def test_no_changes_and_grants_by_links(
+    strict: Edictum, pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = start(strict, session_id="s")
+    assert await run_by_link("edit", await pages.link(), "--set", "amount=5") == 0
+    assert (await running).value == 5
+    running = start(strict, session_id="s")
+    assert await run_by_link("deny", await pages.link(), "--reason", "no") == 0
+    assert (await running).details == "no"
+    running = start(strict, session_id="s")
+    capsys.readouterr()
+    assert await run_by_link("approve", await pages.link(), "--grant", "session", "--json") == 0
+    assert isinstance(await running, ToolExecutionResult)
+    assert read_lines(capsys)[-1]["status"] == "approved"
+    assert isinstance(await start(strict, session_id="s"), ToolExecutionResult)
+
+
+async def test_links_that_do_not_count(
+    strict: Edictum, pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Forged, of a person who may not answer, of something else, and used before."""
+    running = start(strict)
+    link = await pages.link()
+    forged = f"{link[:-2]}{'AA' if link[-2:] != 'AA' else 'BB'}"
+    stranger = await pages.link(Principal("eve", role="dev"))
+    for wrong, said in {
+        forged: "This link is not valid",
+        stranger: "'eve' may not answer it",
+        f"{pages.url}/elsewhere": "This link is not valid",
+        "http://127.0.0.1:1/t/x": "could not be opened",
+    }.items():
+        assert await run_by_link("approve", wrong) == 1
+        assert said in capsys.readouterr().err
+    assert await run_by_link("approve", link, link) == 1
+    said = capsys.readouterr()
+    assert said.out.count("approved") == 1
+    assert "is approved already" in said.err or "not pending" in said.err
+    assert isinstance(await running, ToolExecutionResult)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["approve", "https://x/t/y", "--approver", "ann"], "A link says who answers"),
+        (["approve", "abc"], "store is not named"),
+        (["revoke", "https://x/t/y"], "store is not named"),
+        (["list"], "store is not named"),
+    ],
+)
+def test_commands_that_need_a_store(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["approvals", *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+async def test_a_page_of_something_else() -> None:
+    async def say_hello(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async with serve_app(say_hello) as address:
+        assert await run_by_link("approve", f"{address}/t/x") == 1
+
+
+# --- Lists ----------------------------------------------------------------------------------------
+
+
+async def test_all_requests_are_listed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Page by page, unless there is a limit."""
+    queue = open_approvals(url)
+    for number in range(105):
+        await queue.request_approval("t", {"n": number}, "?", timeout=LONG)
+    await queue.close()
+    assert await run_command(url, "list", "--json") == 0
+    listed = read_lines(capsys)
+    assert [it["tool_args"]["n"] for it in listed] == list(range(105))
+    after = listed[1]["approval_id"]
+    assert await run_command(url, "list", "--json", "--limit", "2", "--after", after) == 0
+    assert [it["tool_args"]["n"] for it in read_lines(capsys)] == [2, 3]
+    assert await run_command(url, "list", "--limit", "2") == 0
+    assert f"There may be more: --after {after}" in capsys.readouterr().out
+    assert await run_command(url, "list", "--limit", "0") == 2
 
 
 # --- On any store ---------------------------------------------------------------------------------

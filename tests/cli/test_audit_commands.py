@@ -20,31 +20,23 @@ import pytest
 from edictum import AuditEvent, Edictum, FileAuditSink
 from edictum.audit import Chain
 from edictum.cli.main import main
+from support.bundles import bundle_of, contract
 
-BUNDLE = """\
-apiVersion: edictum/v1
-kind: ContractBundle
-metadata: {name: example}
-defaults: {mode: enforce}
-session: {store: "redis://nowhere.invalid:1/0"}
-contracts:
-  - id: small-refunds
-    type: pre
-    tool: refund
-    when: {args.amount: {gt: 100}}
-    then: {effect: deny, message: "{args.amount} is too much."}
-  - id: never-needed
-    type: pre
-    tool: remove
-    when: {args.path: {contains: ".env"}}
-    then: {effect: deny, message: "Not this file."}
-"""
+CONTRACTS = (
+    contract(
+        "small-refunds",
+        tool="refund",
+        when={"args.amount": {"gt": 100}},
+        message="{args.amount} is too much.",
+    ),
+    contract("never-needed", tool="remove", when={"args.path": {"contains": ".env"}}),
+)
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yaml"
-    path.write_text(BUNDLE)
+    path.write_text(bundle_of(*CONTRACTS, session={"store": "redis://nowhere.invalid:1/0"}))
     return path
 
 
@@ -52,7 +44,7 @@ def bundle(tmp_path: Path) -> Path:
 def log(tmp_path: Path) -> Path:
     """Three refunds, one of them too large."""
     path = tmp_path / "audit.jsonl"
-    rules = BUNDLE.replace('session: {store: "redis://nowhere.invalid:1/0"}\n', "")
+    rules = bundle_of(*CONTRACTS)
     guard = Edictum.from_yaml_string(rules, audit_sink=FileAuditSink(path))
     for number, amount in enumerate((10, 500, 20)):
         guard.dispatch_sync(
@@ -349,7 +341,10 @@ def test_evidence_is_written_with_its_program(
     evidence, script = chained.with_name("evidence.json"), chained.with_name("check.py")
     key = str(chained.with_name("key.pub"))
     command = ["audit", "evidence", str(chained), "--to", str(evidence), "--session", "s1"]
-    assert main([*command, "--public-key", key, "--script", str(script)]) == 0
+    assert main([*command, "--public-key", key]) == 0
+    assert "What the file holds is not signed; sign it with --key." in capsys.readouterr().out
+    signed = [*command, "--public-key", key, "--key", str(chained.with_name("key"))]
+    assert main([*signed, "--script", str(script)]) == 0
     assert capsys.readouterr().out == f"5 events in 5 records: {evidence}\n"
     ran = [sys.executable, str(script), str(evidence), "--public-key", key]
     assert subprocess.run(ran, timeout=60).returncode == 0

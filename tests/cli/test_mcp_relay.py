@@ -257,6 +257,22 @@ def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": 1, "method": "ping", "Method": "tools/call", "params": {"name": "denied"}}',
+        '[{"id": 1, "method": "tools/call", "params": {"name": "a", "NAME": "denied"}}]',
+        '{"id": 1, "method": "tools/call", "params": {"name": "a", "Arguments": {"a": 99}}}',
+    ],
+    ids=["method", "name", "arguments"],
+)
+def test_keys_that_differ_from_those_of_a_call_in_case_are_refused(text: str) -> None:
+    """A server that ignores case would read another call than the one that was judged."""
+    with pytest.raises(ValueError, match="only in case"):
+        parse_json(text)
+    assert parse_json('{"method": "x", "params": {"arguments": {"Name": 1}}}')["method"] == "x"
+
+
+@pytest.mark.parametrize(
     ("line", "found"),
     [
         (b'{"jsonrpc": "2.0", "id": 7, "result": [[', 7),

@@ -4,9 +4,11 @@ written for the model.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edictum import Edictum, RedactionPolicy, Verdict, postcondition
-from edictum.core.values import digest, is_same
+from edictum.contracts._selectors import text_of
+from edictum.core.values import digest, is_same, to_json
 from edictum.outcomes import ToolExecutionResult, ToolFailure, outcome_to_model_content
 
 SSN = "123-45-6789"
@@ -116,6 +119,113 @@ def test_a_frame_is_suppressed_where_that_is_wanted() -> None:
     assert dispatch(frame, effect="deny").value == SUPPRESSED
 
 
+LARGE: dict[str, Callable[[], Any]] = {
+    "pandas": lambda: MAKERS["pandas frame"](texts_with(SSN, 20_000)),
+    "polars": lambda: MAKERS["polars frame"](texts_with(SSN, 20_000)),
+    "pyarrow": lambda: MAKERS["pyarrow table"](texts_with(SSN, 20_000)),
+    "numpy": lambda: MAKERS["numpy rows"](texts_with(SSN, 20_000)),
+    "list": lambda: texts_with(SSN, 20_000),
+    "inside": lambda: {"rows": MAKERS["pandas frame"](texts_with(SSN, 20_000))},
+}
+
+
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE)
+async def test_a_large_value_is_searched_and_redacted_beside_the_event_loop(
+    make: Callable[[], Any],
+) -> None:
+    ticks = at_return = 0
+
+    def read() -> Any:
+        nonlocal at_return
+        made, at_return = make(), ticks
+        return made
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    guard = Edictum.from_yaml_string(BUNDLE.format(when=NUMBER, effect="redact"))
+    ticking = asyncio.ensure_future(tick())
+    outcome = await guard.dispatch("t", {}, read)
+    ticking.cancel()
+    assert isinstance(outcome, ToolExecutionResult)
+    assert ticks > at_return
+    assert [finding.contract_id for finding in outcome.findings] == ["r"]
+    assert SSN not in str(to_json(outcome.value))
+    assert "[REDACTED]" in str(to_json(outcome.value))
+
+
+@pytest.mark.parametrize("effect", ["redact", "deny"])
+async def test_a_search_that_does_not_end_within_the_deadline_shows_nothing(effect: Any) -> None:
+    release = threading.Event()
+
+    @postcondition("t", effect=effect)
+    def slow(call: Any, result: Any) -> Verdict:
+        release.wait(60)
+        return Verdict.pass_()
+
+    guard = Edictum(contracts=[slow])
+    outcome = await guard.dispatch("t", {}, LARGE["pandas"], timeout_s=0.2)
+    release.set()
+    assert isinstance(outcome, ToolExecutionResult)
+    reason = "the result could not be searched within the 0.2 s of its call"
+    assert outcome.value == (f"[OUTPUT SUPPRESSED] Postcondition error: TimeoutError: {reason}")
+    assert [event.action for event in guard.local_sink.events][-1] == "call_executed"
+
+
+async def test_a_redaction_that_does_not_end_within_the_deadline_shows_nothing() -> None:
+    release = threading.Event()
+
+    def hide(result: Any) -> str:
+        release.wait(60)
+        return "hidden"
+
+    @postcondition("t", effect="redact", redact=hide)
+    async def found(call: Any, result: Any) -> Verdict:
+        return Verdict.fail("found")
+
+    for value in ("x" * 200_000, LARGE["list"]()):
+        release.clear()
+        guard = Edictum(contracts=[found])
+        outcome = await guard.dispatch("t", {}, lambda value=value: value, timeout_s=0.2)
+        release.set()
+        assert isinstance(outcome, ToolExecutionResult)
+        assert "could not be searched within the 0.2 s of its call" in str(outcome.value)
+        assert str(outcome.value).count("x") < 10
+
+
+async def test_a_caller_that_is_cancelled_during_the_search_loses_no_event() -> None:
+    started, release = threading.Event(), threading.Event()
+
+    @postcondition("t", effect="redact")
+    def slow(call: Any, result: Any) -> Verdict:
+        started.set()
+        release.wait(60)
+        return Verdict.pass_()
+
+    guard = Edictum(contracts=[slow])
+    task = asyncio.ensure_future(guard.dispatch("t", {}, LARGE["pandas"]))
+    await asyncio.to_thread(started.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+    last = guard.local_sink.last()
+    assert (last.action, "SUPPRESSED" in str(last.result_summary)) == ("call_executed", True)
+
+
+@given(st.lists(st.text(max_size=8), max_size=12), st.booleans())
+def test_the_text_that_is_searched_has_every_cell_as_it_is(cells: list[str], many: bool) -> None:
+    """Whatever the cells hold that printing would escape, however many there are."""
+    cells = ["plain"] * (1_500 if many else 0) + cells
+    frame = pd.DataFrame({"note": pd.Series(cells, dtype=object)})
+    for value in (cells, frame, {"inside": frame}):
+        text = text_of(value) or ""
+        assert all(cell in text for cell in cells)
+
+
 @pytest.mark.slow
 def test_a_million_rows_with_one_secret() -> None:
     """It is found, and taken out of a frame that is otherwise the same."""
@@ -123,7 +233,7 @@ def test_a_million_rows_with_one_secret() -> None:
     notes = [f"order {n} shipped" for n in range(count)]
     notes[count // 2] = f"key {TOKEN}"
     frame = pd.DataFrame({"id": np.arange(count), "note": notes})
-    outcome = dispatch_only(frame, SECRET)
+    outcome = dispatch_only(frame, SECRET, timeout_s=120)
     assert outcome.value.loc[count // 2, "note"] == "key [REDACTED]"
     changed = outcome.value["note"] != frame["note"]
     assert changed.sum() == 1
@@ -131,9 +241,9 @@ def test_a_million_rows_with_one_secret() -> None:
     assert outcome.value.dtypes.equals(frame.dtypes)
 
 
-def dispatch_only(value: Any, when: str) -> ToolExecutionResult:
+def dispatch_only(value: Any, when: str, timeout_s: float) -> ToolExecutionResult:
     guard = Edictum.from_yaml_string(BUNDLE.format(when=when, effect="redact"))
-    outcome = guard.dispatch_sync("t", {}, lambda: value)
+    outcome = guard.dispatch_sync("t", {}, lambda: value, timeout_s=timeout_s)
     assert isinstance(outcome, ToolExecutionResult)
     assert [finding.contract_id for finding in outcome.findings] == ["r"]
     return outcome

@@ -203,7 +203,7 @@ def test_compiled_and_interpreted_conditions_agree(
     assert isinstance(outcome, ToolDenied) is any(answer != "passes" for answer in wanted)
 
 
-@settings(QUIET, max_examples=60)
+@settings(QUIET, max_examples=effort(60))
 @given(EXPRESSIONS, ARGS, PRINCIPALS)
 def test_an_explanation_says_what_the_compiled_condition_says(
     expression: Any, args: Any, principal: Principal | None

@@ -21,7 +21,7 @@ from edictum.contracts._parse import examine
 from edictum.contracts._problems import BundleError
 from edictum.contracts._tree import to_plain
 from edictum.contracts.schema import bundle_schema
-from edictum.core.policy import TOOL_KEYS
+from edictum.core.tool_entry import ENTRY_SETTINGS
 from edictum.testing.cases import HEAD, load_cases
 from support.effort import effort
 
@@ -75,7 +75,7 @@ def test_the_schema_needs_no_optional_package() -> None:
 
 
 def test_the_grammar_knows_every_setting_of_a_tool() -> None:
-    assert set(grammar.TOOL_ENTRY.fields) == set(TOOL_KEYS)
+    assert set(grammar.TOOL_ENTRY.fields) == set(ENTRY_SETTINGS)
 
 
 @pytest.mark.parametrize("number", range(len(BUNDLES)))

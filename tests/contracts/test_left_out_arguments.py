@@ -31,6 +31,7 @@ from edictum import (
 )
 from edictum.builtins import deny_sensitive_reads
 from edictum.contracts import _compile, _selectors
+from support.effort import effort
 
 UNSET = object()
 
@@ -573,7 +574,7 @@ class Holder:
     return made[way]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300), deadline=None)
 @given(data=st.data(), signature=signatures())
 def test_a_condition_judges_what_the_function_gets(
     data: st.DataObject, signature: tuple[str, dict[str, Any], list[str]]

@@ -29,11 +29,14 @@ from edictum.contracts import _selectors as selectors
 from edictum.contracts._reach import MAX_COMPARISONS, Guesses, Names, Reach
 from edictum.contracts._regex import PatternBudget, PatternError, PatternSet, compile_pattern
 from edictum.core import sensitive_keys
+from support.effort import effort
 
 SIZES = (600, 6_000, 12_000)
+# In ``make soak`` as large as a bundle may be.
 LARGE = dict.fromkeys(
-    ("file", "value", "scalar", "name", "alias", "pattern"), "1000000"
-)  # as large as a bundle may be
+    ("file", "value", "scalar", "name", "alias", "pattern"), effort(250_000, soak=1_000_000)
+)
+USUAL = effort(1 << 15, soak=1 << 17)
 REMEMBERED = (
     regex.compile_pattern,
     regex.pattern_set,
@@ -131,6 +134,7 @@ def test_the_measure_sees_work_that_grows_faster() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("group", GROUPS)
 def test_large_texts_load_or_are_refused_in_time_and_memory(group: str) -> None:
     names = [name for name in adversarial.DOCUMENTS if name.partition("/")[0] == group]
@@ -139,7 +143,7 @@ def test_large_texts_load_or_are_refused_in_time_and_memory(group: str) -> None:
         "-c",
         CHILD,
         str(Path(__file__).parent),
-        LARGE.get(group, str(1 << 17)),
+        str(LARGE.get(group, USUAL)),
         *names,
     ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -115,7 +115,7 @@ def rule(when: str) -> str:
     return f"success:\n  - {{id: s, tool: t, failure_when: {when}}}\n"
 
 
-NOT_TOLD = "The reason is not shown: it may quote what a contract has taken out of the result."
+NOT_TOLD = "The reason is hidden: it may quote text that a contract removed from the result."
 REASONS: dict[str, tuple[str, dict[str, Any], Callable[[], Any], str]] = {
     "the tool's exception": ("", {}, raises, "ValueError: fail [REDACTED]"),
     "a rule": (

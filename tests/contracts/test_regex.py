@@ -130,7 +130,7 @@ SAME_AS_PYTHON = [
 
 
 @pytest.mark.parametrize("pattern", SAME_AS_PYTHON)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(60), deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("abcxyzAé1٣_ \n\t.*+?-]\u00a0ßzS"), max_size=12))
 def test_patterns_mean_what_they_mean_in_python(pattern: str, text: str) -> None:
     assert compile_pattern(pattern).search(text) == (re.search(pattern, text) is not None)

@@ -20,8 +20,10 @@ from edictum import (
     Verdict,
     precondition,
 )
+from support.effort import effort
 from support.waiting import wait_in_loop, wait_until
 
+RELOADS = effort(1_000, soak=10_000)
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
 
@@ -157,9 +159,10 @@ async def test_an_approval_does_not_count_for_the_policy_that_came_after_it_was_
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_every_call_sees_one_whole_policy() -> None:
-    """10,000 reloads under eight threads of calls: what a call heard, and the version it was
-    recorded with, belong together.
+    """Many reloads under eight threads of calls: what a call heard, and the version it was recorded
+    with, belong together.
     """
     bundles = {"odd": denying("odd"), "even": denying("even")}
     versions = {
@@ -178,7 +181,7 @@ def test_every_call_sees_one_whole_policy() -> None:
     threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
-    for number in range(10_000):
+    for number in range(RELOADS):
         guard._reload([bundles["even" if number % 2 else "odd"]])
     stop.set()
     for thread in threads:
@@ -257,8 +260,19 @@ class TestWatch:
             watch = guard.watch(path, interval_s=0.01)
         assert not watch._thread.is_alive()
 
+    async def test_a_bundle_that_was_not_loaded_is_not_watched(self, tmp_path: Path) -> None:
+        """Until its first change it would not be in force."""
+        path = tmp_path / "c.yaml"
+        path.write_text(denying("one"))
+        guard = Edictum(policy_version="7")
+        with pytest.raises(EdictumConfigError, match="no bundle in force"):
+            guard.watch(path)
+        await guard.reload(path)
+        guard.watch(path).stop()
+        assert reasons(guard) == ["first one", "second one"]
+
     def test_what_is_given_is_checked(self) -> None:
-        guard = Edictum()
+        guard = Edictum.from_yaml_string(denying("one"))
         with pytest.raises(EdictumConfigError, match="at least one path"):
             guard.watch()
         with pytest.raises(EdictumConfigError, match="there is no file 'x'"):

@@ -39,8 +39,9 @@ from edictum import (
 from edictum.core.contract import Kind, with_mode
 from edictum.core.effects import Ran
 from edictum.core.limits import Limit, Metric, compile_together, millionths, windows_of
-from edictum.core.policy import MAX_CACHED_PLANS, Policy, SuccessRule, ToolEntry, tool_entry
+from edictum.core.policy import MAX_CACHED_PLANS, Policy, SuccessRule
 from edictum.core.session import SessionReading
+from edictum.core.tool_entry import ToolEntry, tool_entry
 from edictum.findings import classify_finding
 from edictum.success import all_of
 
@@ -365,6 +366,12 @@ def test_every_contract_is_asked_once_whatever_the_others_do(plans: list[str]) -
     assert isinstance(outcome, ToolExecutionResult) is all(plan == "pass" for plan in plans)
 
 
+def test_a_policy_says_whether_a_bundle_is_part_of_it() -> None:
+    """Even when it is changed afterwards."""
+    assert not Policy(version="7").has_bundle
+    assert Policy(bundle_digest=lambda: "d").with_tool("t", ToolEntry()).has_bundle
+
+
 def test_invented_tool_names_do_not_use_up_memory() -> None:
     """The cache of plans is bounded."""
     policy = Policy(contracts=[precondition("*")(lambda call: Verdict.pass_())])
@@ -668,7 +675,7 @@ def test_amounts_are_reserved_and_settled_with_what_was_used() -> None:
     odd = guard.dispatch_sync(
         "t", {}, dict, amounts={"cost": 0.5}, actual_amounts=lambda result: {"cost": result["cost"]}
     )
-    assert "actual_amounts gave no answer" in odd.notes[0]
+    assert "actual_amounts failed" in odd.notes[0]
     failed = guard.dispatch_sync(
         "t", {}, lambda: 1 / 0, amounts={"cost": 0.2}, actual_amounts=lambda result: {"cost": 0}
     )

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edictum.core.limits import Limit, Metric, Reservation, Settlement, limits_for, tools_for
 from edictum.sessions import MemoryLedger
+from support.effort import effort
 
 TOOLS = ("read", "send_a", "send_b")
 LIMITS = (
@@ -147,5 +148,5 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
 TestLedgerAgainstModel.settings = settings(
-    deadline=None, max_examples=60, stateful_step_count=60, derandomize=True
+    deadline=None, max_examples=effort(60), stateful_step_count=60, derandomize=True
 )

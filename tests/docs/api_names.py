@@ -228,6 +228,8 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Brief("edictum.harness:stream_turn"),
         Name("edictum.harness:TurnResult"),
         Name("edictum.harness:ParkedTurn", "to_json from_json"),
+        Brief("edictum.harness:messages_to_json"),
+        Brief("edictum.harness:messages_from_json"),
         Name("edictum.harness:ModelCall"),
         Brief("edictum.harness:ToolCallMade"),
         Brief("edictum.harness:ToolCallEnded"),

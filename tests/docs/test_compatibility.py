@@ -44,6 +44,7 @@ from edictum import (
     session_contract,
 )
 from edictum.findings import classify_finding
+from support.waiting import wait_in_loop
 
 
 def refuse(name, **options):
@@ -388,8 +389,9 @@ def test_approval_backend_is_told_when_the_caller_is_cancelled():
 
     async def cancelled():
         task = asyncio.ensure_future(guard.run("t", {}, tool))
-        await asyncio.sleep(0.02)
-        assert len(people.pending) == 1
+        await wait_in_loop(lambda: people.pending)
+        for _ in range(20):  # from the request to the wait for its answer
+            await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

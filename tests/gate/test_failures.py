@@ -334,7 +334,7 @@ class TestALedgerThatFailsBefore:
         outcome = refused(guard, "ledger")
         assert (outcome.policy_error, outcome.details) == (
             True,
-            "The session ledger did not tell the counters of each tool.",
+            "The session ledger did not return the counters of each tool.",
         )
         assert guard.session().in_flight == 0
         no = precondition("*", id="no")(lambda call: Verdict.fail("no"))

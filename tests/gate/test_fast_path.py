@@ -36,6 +36,7 @@ from edictum.core.effects import Pause
 from edictum.sessions import MemoryLedger
 from edictum.success import error_key
 from edictum.testing import audit_trail
+from support.effort import effort
 
 fast_path = pytest.importorskip("edictum.runtime.fast_path")
 
@@ -324,7 +325,7 @@ def read_lines(guard: Edictum) -> list[dict[str, Any]]:
     return [{name: it[name] for name in it if name not in OF_THE_RUN} for it in events]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=effort(400), deadline=None)
 @given(CONTRACTS, HOOKS, OPTIONS, CALLS)
 def test_both_paths_agree(
     contracts: list[Any], hooks: list[Any], options: dict[str, Any], calls: list[dict[str, Any]]

@@ -154,7 +154,7 @@ def test_a_generator_is_no_result() -> None:
         outcome.error
         == outcome.success_reason
         == (
-            "The tool returned a generator, of which nothing has run. It must return a list, or what"
+            "The tool returned a generator, whose body has not run. It must return a list, or what"
             " it has found."
         )
     )

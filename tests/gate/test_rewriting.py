@@ -298,7 +298,7 @@ async def test_amounts_that_cannot_be_told_of_the_rewritten_call_refuse_it() -> 
     )
     assert isinstance(outcome, ToolDenied)
     assert outcome.policy_error
-    assert outcome.details == "The amounts of the call could not be told: KeyError: 'tokens'"
+    assert outcome.details == "The amounts of the call could not be determined: KeyError: 'tokens'"
     fixed = await guard.dispatch("t", {"tokens": 1}, echo, amounts={"tokens": 1})
     assert isinstance(fixed, ToolExecutionResult)
 

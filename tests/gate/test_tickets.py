@@ -244,7 +244,7 @@ async def test_what_a_host_ran_in_place_of_the_checked_call_is_judged_and_record
         else await ticket.finish_otherwise(real, "gone", error)
     )
     assert isinstance(outcome, ToolFailure)
-    assert "other arguments than those that were checked" in outcome.error
+    assert "arguments other than the ones that were checked" in outcome.error
     assert outcome.value is None
     assert told(guard) == [
         ("call_allowed", "touch a", None),

@@ -168,4 +168,5 @@ def test_whatever_a_model_sends_what_comes_out_fits_or_is_refused(sent: dict[str
 
 @given(JSON | st.binary() | st.text())
 def test_parsing_never_raises(raw: Any) -> None:
-    parse_arguments(raw)
+    parsed = parse_arguments(raw)
+    assert type(parsed) is dict or (isinstance(parsed, Malformed) and parsed.details)

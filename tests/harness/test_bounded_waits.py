@@ -104,7 +104,7 @@ def model(name: str) -> Callable[..., Any]:
 
 async def run(stuck: Stuck, guard: Edictum, name: str = "look", **options: Any) -> TurnResult:
     """A short turn in which something hangs; it is let go when the turn has ended."""
-    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
+    budget = TurnBudget.create(timeout_s=3.0, max_steps=4, reserve_s=2.4)
     result = await run_turn(model(name), [], [look, big], guard, budget, session_id="s", **options)
     assert stuck.entered.is_set(), "it was not reached"
     assert not stuck.overrun, "the turn waited for it"
@@ -380,7 +380,7 @@ async def test_what_does_not_answer_at_all_is_given_up_in_the_end(
     monkeypatch.setattr(waiting, "FINISH_LATER_S", 0.05)
     stuck = Stuck()
     guard = Edictum(limits=UNLIMITED, backend=StuckLedger(stuck, "ablock", "settle"))
-    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
+    budget = TurnBudget.create(timeout_s=3.0, max_steps=4, reserve_s=2.4)
     await run_turn(model("look"), [], [look], guard, budget, session_id="s")
     await wait_in_loop(lambda: len(caplog.messages) >= 2)
     assert (
@@ -475,7 +475,7 @@ async def test_a_call_that_waits_for_its_twin_ends_with_the_turn() -> None:
         [],
         [wait],
         guard,
-        TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6),
+        TurnBudget.create(timeout_s=3.0, max_steps=4, reserve_s=2.4),
         session_id="s",
     )
     assert not stuck.overrun
@@ -497,7 +497,7 @@ def test_a_synchronous_turn_ends_as_well(part: str) -> None:
         "audit": lambda: {"audit_sink": StuckSink(stuck, "ablock", "call_executed")},
     }[part]()
     guard = Edictum(limits=UNLIMITED, **parts)
-    budget = TurnBudget.create(timeout_s=1.2, max_steps=4, reserve_s=0.6)
+    budget = TurnBudget.create(timeout_s=3.0, max_steps=4, reserve_s=2.4)
     result = run_turn_sync(model("look"), [], [look], guard, budget, session_id="s")
     assert stuck.entered.is_set()
     assert not stuck.overrun

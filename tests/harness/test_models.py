@@ -28,6 +28,7 @@ from edictum.harness import (
     TurnState,
     anthropic_model,
     openai_model,
+    openai_responses_model,
     run_turn,
     run_turn_sync,
     tool,
@@ -125,6 +126,13 @@ async def test_an_anthropic_style_client(asynchronous: bool) -> None:
         ("tool_result", "c2"),
     ]
     assert (result.state.input_tokens, result.state.cache_read_tokens) == (7, 2)
+
+
+@pytest.mark.parametrize("make", [openai_model, openai_responses_model, anthropic_model])
+@pytest.mark.parametrize("client", [None, "gpt", object()])
+def test_a_client_that_is_none(make: Any, client: Any) -> None:
+    with pytest.raises(EdictumConfigError, match=r"which has no \w+\.(\w+\.)?create\."):
+        make(client, model="m")
 
 
 def test_messages_in_anthropics_shape() -> None:

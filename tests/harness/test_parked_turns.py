@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ class Office:
         self.url = f"sqlite:///{folder / 'approvals.db'}"
         self.done: list[str] = []
         self.guards: list[Edictum] = []
+        self.fee: Any = None
 
     def list_tools(self) -> list[ToolSpec]:
-        def send(to: str) -> str:
-            self.done.append(f"sent to {to}")
+        def send(to: str, fee: Any = self.fee) -> str:
+            self.done.append(f"sent to {to}" + (f" for {fee}" if fee else ""))
             return f"sent to {to}"
 
         def look(key: str) -> str:
@@ -96,6 +98,19 @@ async def test_a_turn_ends_while_a_person_thinks(office: Office) -> None:
     assert result.parked.approval_ids == (request.approval_id,)
     assert_answered(result.messages)
     assert office.list_actions() == ["call_approval_requested", "call_paused"]
+
+
+@pytest.mark.parametrize("fee", [5, 5.0, "5", {"of": 5}, Decimal(5), [1, 2]])
+async def test_new_code_with_another_default_asks_again(office: Office, fee: Any) -> None:
+    """The yes was for what the tool would have done."""
+    first = await office.run(USER, calls(SEND), session_id="s")
+    await office.answer(first)
+    office.fee = fee
+    again = await office.go_on(first.parked, "done")
+    assert (again.stopped_by, office.done) == ("approval", [])
+    await office.answer(again)
+    await office.go_on(again.parked, "done")
+    assert office.done == [f"sent to bob for {fee}"]
 
 
 async def test_another_process_goes_on_with_a_yes(office: Office) -> None:
@@ -358,7 +373,7 @@ async def test_a_version_that_is_not_known(office: Office) -> None:
     assert result.parked is not None
     data = json.loads(result.parked.to_json())
     assert data["version"] == 1
-    with pytest.raises(EdictumInputError, match="version 2 cannot be read"):
+    with pytest.raises(EdictumInputError, match=r"^A parked turn of version 2 cannot be read"):
         ParkedTurn.from_json(json.dumps({**data, "version": 2}))
 
 

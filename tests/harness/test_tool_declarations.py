@@ -52,7 +52,7 @@ async def test_a_result_that_has_not_run_is_no_success(result: Any, hint: Any) -
     look.__annotations__ = {} if hint is None else {"return": hint}
     outcome = await Bench(tool(side_effect="write")(look)).call("look")
     assert isinstance(outcome, ToolFailure), outcome
-    assert "of which nothing has run" in outcome_to_model_content(outcome)
+    assert "whose body has not run" in outcome_to_model_content(outcome)
     assert outcome.effect_unknown, "nobody can tell what was done before"
 
 
@@ -93,6 +93,19 @@ def test_a_setting_that_means_nothing_is_refused(wrong: dict[str, Any], said: st
 
     with pytest.raises(EdictumConfigError, match=said):
         tool(**{"side_effect": "read", **wrong})(status)
+
+
+def test_settings_beside_the_function_or_another_tool() -> None:
+    def status(order: int) -> int:
+        return order
+
+    spec = tool(status, side_effect="read", timeout_s=5)
+    assert (spec.name, spec.side_effect, spec.timeout_s) == ("status", "read", 5)
+    other = tool(spec, name="other", side_effect="write")
+    assert (other.name, other.side_effect, other.timeout_s) == ("other", "write", 5)
+    assert other.function is status
+    with pytest.raises(EdictumConfigError, match="idempotent is 'no'"):
+        tool(spec, idempotent="no")
 
 
 @pytest.mark.parametrize("identity", [None, (), ("order",), ["order"], frozenset({"order"})])

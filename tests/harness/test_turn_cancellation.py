@@ -18,10 +18,13 @@ from edictum.harness import (
     ToolCallRequest,
     TurnBudget,
     TurnState,
+    messages_from_json,
+    messages_to_json,
     run_turn,
     run_turn_sync,
     tool,
 )
+from edictum.harness.models._anthropic import to_anthropic
 from edictum.outcomes import ToolOutcome
 from support.waiting import wait_in_loop
 
@@ -78,6 +81,10 @@ async def test_what_ran_what_was_running_and_what_did_not_run_are_told_apart() -
     }
     assert written == ["a"]
     assert_answered(state.messages)
+    told = [message["tool_call_id"] for message in state.messages if message["role"] == "tool"]
+    assert told == ["c0", "c1", "c2"]
+    in_audit = {event.call_id for event in guard.local_sink.events}
+    assert in_audit == {"c0", "c1"}, "the guard was not asked about c2, which its message says"
     assert guard.session("s").in_flight == 0
 
 
@@ -214,6 +221,23 @@ async def test_messages_of_a_turn_are_plain_data_that_providers_take() -> None:
     known = {"role", "content", "tool_calls", "tool_call_id"}
     assert all(message.keys() <= known for message in result.messages)
     assert json.loads(json.dumps(result.messages)) == list(result.messages)
+
+
+async def test_which_results_told_of_errors_is_kept_in_a_conversation_that_is_stored() -> None:
+    @tool(side_effect="read")
+    async def fail() -> str:
+        raise ValueError("broken")
+
+    model = Script(calls(("fail", {}), ("search", {"query": "a"}), ("unknown", {})), "done")
+    result = await run_turn(model, USER, [fail, search], new_guard())
+    stored = messages_from_json(messages_to_json(result.messages))
+    assert stored == list(result.messages)
+    again = messages_from_json(messages_to_json(stored))
+    _, asked = to_anthropic(again)
+    blocks = [block for message in asked for block in message["content"] if type(block) is dict]
+    told = [block.get("is_error", False) for block in blocks if block["type"] == "tool_result"]
+    assert told == [True, False, True]
+    assert "is_error" not in str(again)
 
 
 async def test_a_state_serves_one_turn() -> None:

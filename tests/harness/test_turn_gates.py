@@ -379,7 +379,7 @@ async def test_a_twin_that_does_not_end_in_time_is_not_waited_for() -> None:
     running = asyncio.create_task(bench.call("slow", {"seconds": 5}, "a"))
     await asyncio.sleep(0.05)
     outcome = await bench.call("slow", {"seconds": 5}, "b", tool_timeout_cap_s=0.05)
-    assert denied(outcome).reason == "deadline" or isinstance(outcome, ToolTimeout)
+    assert isinstance(outcome, ToolTimeout) or denied(outcome).reason == "deadline"
     running.cancel()
     await asyncio.wait([running])  # it may have reached the deadline of the turn before
 

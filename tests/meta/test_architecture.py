@@ -10,6 +10,7 @@ import statistics
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,11 @@ def test_the_files_are_found() -> None:
     assert len(FILES) >= 45
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def part(path: Path) -> str:
     """The package or module directly under edictum that a file belongs to."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -94,7 +100,7 @@ def part(path: Path) -> str:
 
 def imports(path: Path, *, at_run_time: bool = True) -> Iterator[str]:
     """Every module that a file imports, by its full name."""
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     skipped = {
         id(node)
         for test in ast.walk(tree)
@@ -189,7 +195,7 @@ def test_the_core_calls_no_port() -> None:
         f"{path.relative_to(SOURCE)}:{node.lineno} .{node.func.attr}()"
         for path in FILES
         if part(path) == "core"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in PORT_METHODS
@@ -207,7 +213,7 @@ def calls_of(name: str) -> set[str]:
     return {
         str(path.relative_to(SOURCE))
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Call)
         and (getattr(node.func, "id", None) == name or getattr(node.func, "attr", None) == name)
     }
@@ -225,7 +231,7 @@ def test_the_lifecycle_alone_says_what_a_call_needs() -> None:
     yielding = {
         str(path.relative_to(SOURCE))
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Yield)
         and isinstance(node.value, ast.Call)
         and getattr(node.value.func, "id", getattr(node.value.func, "attr", ""))
@@ -255,7 +261,7 @@ def function_lengths() -> dict[str, int]:
     """
     lengths = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if ast.get_docstring(node, clean=False) is not None:
@@ -279,7 +285,7 @@ def test_every_function_is_typed() -> None:
     """Arguments and results, private ones included; mypy checks that they are right."""
     untyped = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if (
                 isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
                 and node.returns is None
@@ -294,7 +300,7 @@ def test_every_module_says_what_it_is_for() -> None:
     silent = [
         str(path.relative_to(SOURCE))
         for path in FILES
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(parse(path))
     ]
     assert set(silent) <= {"_version.py"}
 
@@ -335,7 +341,7 @@ def test_every_test_says_what_it_shows() -> None:
     silent = [
         f"{path.name}:{node.lineno} {node.name}"
         for path in ours
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.name.startswith("test_")
         and not ast.get_docstring(node)

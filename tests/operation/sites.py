@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,15 @@ from edictum.execution.portal import PORTAL
 from support.old_program import OldProgram, unpack_old_source
 from support.processes import ROOT
 from support.proxy import Proxy
-from support.servers import PgBouncer, Postgres, Valkey, free_port
+from support.servers import PgBouncer, Postgres, Valkey, ValkeySentinels, free_port
 from support.waiting import wait_until
 
 HERE = Path(__file__).parent
 WORKERS = 4
 LIMIT = 20
 TRIES = 30  # of each session: more than its limit
-# The lease is longer than any outage: a slot whose grant was not answered is given back in time, and
-# does not count as a call that may have run.
-TIMES = "wait=1s&lease=20s"
+TIMES = "wait=1s&lease=3s"  # shorter than some outages: grants that no caller was told of expire
+EXPIRED = "expired:counted"  # how stores remember a call that did not end within its lease
 POLICY = """\
 apiVersion: edictum/v1
 kind: ContractBundle
@@ -180,6 +180,7 @@ class Load:
         self._numbers = itertools.count()
         self._stopped = threading.Event()
         self.answers: dict[str, dict[str, Any]] = {}
+        self.sessions: dict[str, str] = {}  # of all calls
         self.lost: dict[str, str] = {}  # calls without an answer, and their sessions
         self._threads = [threading.Thread(target=self._run) for _ in range(self.CLIENTS)]
         for thread in self._threads:
@@ -189,6 +190,7 @@ class Load:
         while not self._stopped.is_set():
             number = next(self._numbers)
             call, session = f"c{number}", f"s{number // TRIES}"
+            self.sessions[call] = session
             try:
                 self.answers[call] = self._service.ask("/call", session=session, call=call)
             except (OSError, http.client.HTTPException):
@@ -223,28 +225,44 @@ class Site:
         self.service = Service(self.folder, self.store)
         self.load = Load(self.service)
 
+    def count_expired(self, sessions: Collection[str]) -> Counter[str]:
+        """Return how many calls of each session count because their lease ran out, and were never
+        heard of again.
+        """
+        raise NotImplementedError
+
     def end(self) -> None:
         self.load.stop()
         if self.service.process.poll() is None:
             self.service.stop()
 
 
-class PostgresSite(Site):
+class OnPostgres(Site):
+    """A site whose counters are in the database of ``primary``."""
+
+    primary: Postgres
+
+    def count_expired(self, sessions: Collection[str]) -> Counter[str]:
+        query = f"SELECT array_agg(sid) FROM edictum.ended WHERE how = '{EXPIRED}'"
+        return Counter(run_sql(self.primary, query) or [])
+
+
+class PostgresSite(OnPostgres):
     """PostgreSQL behind PgBouncer, behind a line that can fall silent; its tables are made by an
     older version where the history has one.
     """
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self.database = Postgres()
-        stack.callback(self.database.stop)
-        self.pooler = PgBouncer(self.database.port)
+        self.primary = Postgres()
+        stack.callback(self.primary.stop)
+        self.pooler = PgBouncer(self.primary.port)
         stack.callback(self.pooler.stop)
         self.line = Proxy(self.pooler.port)
         stack.callback(self.line.close)
         options = f"pooler=transaction&{TIMES}"
         url = f"postgresql://pg@127.0.0.1:{self.line.port}/postgres?{options}"
         super().__init__(folder, url)
-        self.origins = [f"postgres: {self.database.origin}", f"pgbouncer: {self.pooler.origin}"]
+        self.origins = [f"postgres: {self.primary.origin}", f"pgbouncer: {self.pooler.origin}"]
         sources = folder / "old"
         sources.mkdir()
         self.old_source = unpack_old_source(sources)
@@ -256,10 +274,10 @@ class PostgresSite(Site):
     def start_old(self) -> OldProgram:
         """Start a program of the older version, which speaks to the database itself."""
         assert isinstance(self.old_source, Path)
-        return OldProgram(self.old_source, f"{self.database.url}?wait=10", LIMIT)
+        return OldProgram(self.old_source, f"{self.primary.url}?wait=10", LIMIT)
 
 
-class ReplicatedSite(Site):
+class ReplicatedSite(OnPostgres):
     """Two PostgreSQL servers: what the first one answers, the second one has on its disk."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
@@ -293,26 +311,57 @@ def run_sql(server: Postgres, query: str) -> Any:
     return PORTAL.run(run())
 
 
-class ValkeySite(Site):
-    """A Valkey, and a user whose password stands in a file."""
+class OnValkey(Site):
+    """A site whose counters are in the server ``primary``."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self.server = Valkey()
-        stack.callback(self.server.stop)
-        self.password_file = folder / "password"
-        self.password_file.write_text("first")
-        self.set_password("first")
-        url = self.server.url.replace("//", "//app@")
-        options = f"password_file={self.password_file}&{TIMES}"
-        super().__init__(folder, f"{url}?{options}")
-        self.origins = [f"valkey: {self.server.origin}"]
+    primary: Valkey
+
+    def count_expired(self, sessions: Collection[str]) -> Counter[str]:
+        found = Counter[str]()
+        with redis.Redis(port=self.primary.port, decode_responses=True) as client:
+            for session in sessions:
+                ended: Any = client.hvals(f"edictum:{{{session}}}:e:{session}")
+                found[session] = sum(how.startswith(EXPIRED) for how in ended)
+        return found
 
     def command(self, *words: str) -> None:
         """Say something to the server, as its administrator."""
-        with redis.Redis(port=self.server.port) as client:
+        with redis.Redis(port=self.primary.port) as client:
             client.execute_command(*words)
+
+
+class ValkeySite(OnValkey):
+    """A Valkey, and a user whose password stands in a file."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.primary = Valkey()
+        stack.callback(self.primary.stop)
+        self.password_file = folder / "password"
+        self.password_file.write_text("first")
+        self.set_password("first")
+        url = self.primary.url.replace("//", "//app@")
+        options = f"password_file={self.password_file}&{TIMES}"
+        super().__init__(folder, f"{url}?{options}")
+        self.origins = [f"valkey: {self.primary.origin}"]
 
     def set_password(self, password: str) -> None:
         rule = ("on", "resetpass", f">{password}", "~edictum:*", "+@all")
         self.command("ACL", "SETUSER", "app", *rule)
         self.command("CLIENT", "KILL", "USER", "app")
+
+
+class SentinelSite(OnValkey):
+    """Two servers, of which sentinels name the primary: what it answers, the other one has."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.servers = ValkeySentinels()
+        stack.callback(self.servers.stop)
+        self.primary, self.replica = self.servers.primary, self.servers.replica
+        wait_until(self.servers.have_met)
+        super().__init__(folder, f"{self.servers.url}?replicas=1&{TIMES}")
+        self.origins = [f"valkey: {self.servers.origin}"]
+
+    def wait_for_promotion(self) -> None:
+        """Wait until all sentinels name the other server."""
+        wait_until(lambda: self.servers.find_primaries() == {self.replica.port})
+        self.primary, self.replica = self.replica, self.primary

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import logging
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +98,33 @@ async def test_a_failing_sink_is_named(caplog: pytest.LogCaptureFixture, tmp_pat
     await Edictum(audit_sink=Broken()).run("t", {}, lambda: 1)
     record = find_event(caplog, "audit.sink_failed")
     assert (record.name, fields_of(record)["sink"]) == ("edictum.audit", "Broken")
+
+
+def test_a_store_that_is_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not for each call that is denied."""
+    guard = Edictum(backend="redis://127.0.0.1:1/0?wait=30s")
+    for _ in range(5):
+        assert guard.dispatch_sync("t", {}, lambda: 1).decision_source == "ledger"
+    assert [vars(it)["edictum_event"] for it in caplog.records] == ["ledger.unavailable"]
+    asyncio.run(guard.close())
+
+
+@pytest.mark.parametrize("scheme", ["redis", "postgresql"])
+def test_a_store_that_was_never_there_does_not_answer_again_when_a_program_ends(
+    scheme: str,
+) -> None:
+    """Though threads, by which names of hosts are looked up, cannot be started any more."""
+    code = """
+        import logging, sys
+        from edictum import Edictum
+        logging.basicConfig(level=logging.INFO)
+        Edictum(backend=sys.argv[1]).dispatch_sync("t", {}, lambda: 1)
+        """
+    url = f"{scheme}://no-such-host.invalid/0?wait=200ms"
+    program = [sys.executable, "-c", textwrap.dedent(code), url]
+    ended = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert ended.stderr.count("Calls are denied until it answers again") == 1
+    assert "WARNING" not in ended.stderr
 
 
 async def test_a_callback_that_raises_is_logged_with_its_traceback(

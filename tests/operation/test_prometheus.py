@@ -13,10 +13,10 @@ from edictum import Edictum, EdictumConfigError
 from edictum.prometheus import CONTENT_TYPE, render_metrics, serve_metrics
 from support.guards import denying
 
-LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? ([0-9]+)')
+LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? ([0-9.e+-]+)')
 
 
-def read(text: str) -> dict[tuple[str, str], int]:
+def read(text: str) -> dict[tuple[str, str], float]:
     """Return the samples of a page; every line is one, or a comment."""
     found = {}
     for line in text.splitlines():
@@ -25,7 +25,7 @@ def read(text: str) -> dict[tuple[str, str], int]:
             assert match, line
             name, labels, value = match.groups()
             assert (name, labels or "") not in found, line
-            found[name, labels or ""] = int(value)
+            found[name, labels or ""] = float(value)
     return found
 
 
@@ -61,6 +61,8 @@ def test_buckets_count_upwards_and_end_with_all() -> None:
     assert buckets[-1] == 40
     assert found["edictum_tool_duration_seconds_count", 'tool="wait"'] == 40
     assert found["edictum_tool_duration_seconds_bucket", 'tool="wait",le="+Inf"'] == 40
+    took = sum(guard.stats().tool_latency["wait"].total_s for guard in guards)
+    assert found["edictum_tool_duration_seconds_sum", 'tool="wait"'] == took
 
 
 def test_a_name_that_a_model_made_up_cannot_break_the_page() -> None:

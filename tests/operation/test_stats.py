@@ -175,6 +175,11 @@ def test_durations_fall_into_buckets() -> None:
         histogram.bounds_s[-1]: 1,
     }
     assert histogram.percentile(50) == 0.002
+    assert histogram.total_s == pytest.approx(1e30)
+    durations.clear()
+    durations.add(0.0005)
+    durations.add(0.25, times=4)
+    assert durations.read().total_s == 1.0
     assert Durations(1.0).read().percentile(50) is None
 
 

@@ -10,6 +10,7 @@ from edictum import Edictum, ToolExecutionResult
 
 READ = {"work": {"side_effect": "read"}}
 SCOPES = ("", "work")
+PATIENT_S = 30.0  # how long to wait for a store where waiting is not what is tested
 
 
 def unique(name: str) -> str:
@@ -21,10 +22,10 @@ async def call(guard: Edictum, session: str, body: Any = lambda: "done") -> Any:
 
 
 async def until_served(guard: Edictum, session: str) -> Any:
-    for _ in range(100):
-        outcome = await call(guard, session)
-        if isinstance(outcome, ToolExecutionResult):
-            return outcome
-        assert outcome.policy_error
-        await asyncio.sleep(0.1)
-    raise AssertionError("the store did not come back")
+    async with asyncio.timeout(2 * PATIENT_S):
+        while True:
+            outcome = await call(guard, session)
+            if isinstance(outcome, ToolExecutionResult):
+                return outcome
+            assert outcome.policy_error
+            await asyncio.sleep(0.02)

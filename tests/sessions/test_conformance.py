@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from timed import OLDER_LEASE_S, OnValkey, older_in_postgres
+from store_helpers import PATIENT_S
+from timed import OLDER_LEASE_S, OnValkey, empty_postgres, older_in_postgres
 
 from edictum.sessions import MemoryBackend, MemoryLedger, StorageLedger
 from edictum.sessions._postgres import PostgresStore
@@ -61,15 +61,16 @@ class TestValkey(OnValkey):
 
 class TestPostgres(LedgerConformance):
     lease_s = OLDER_LEASE_S
-    schemas = itertools.count(1)
+    schema = "conformance"
 
     @pytest.fixture(autouse=True)
     def _server(self, postgres_url: str) -> None:
         self.url = postgres_url
 
     def make_ledger(self) -> Any:
-        self.schema = f"conformance_{next(self.schemas)}"
-        return RemoteLedger(PostgresStore(f"{self.url}?schema={self.schema}"))
+        empty_postgres(self.url, self.schema)
+        store = PostgresStore(f"{self.url}?schema={self.schema}")
+        return RemoteLedger(store, wait_s=PATIENT_S)
 
     def advance(self, seconds: float) -> None:
         with older_in_postgres(self.url, self.schema) as advance:

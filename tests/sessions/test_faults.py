@@ -16,16 +16,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from timed import OLDER_LEASE_S, make_older
 
-from edictum import Edictum, OperationLimits, ToolExecutionResult
+from edictum import Edictum, OperationLimits, ToolDenied
+from support.effort import effort
 from support.proxy import Proxy
 from support.servers import NoServer, Postgres, Valkey
+from support.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 HOLDER = Path(__file__).with_name("holder.py")
 LEASE_S = 1.0
-PROXY_FAULTS = 550  # per server
+KILLS = effort(2, soak=6)
+PROXY_FAULTS = effort(120, soak=550)  # per server
 READ = {"work": {"side_effect": "read"}}
 
 
@@ -78,7 +82,7 @@ def test_slots_of_a_killed_worker(
     """Before the lease ends its slots are taken; after it they are free again, or, for an
     irreversible tool, used up.
     """
-    url, session = f"{backend}?lease={LEASE_S * 3}&wait=10", f"killed {tmp_path.name}"
+    url, session = f"{backend}?lease={OLDER_LEASE_S}&wait=30", f"killed {tmp_path.name}"
     process = holder(url, session, side_effect, slots=7)
     guard = Edictum(
         limits=OperationLimits(max_tool_calls=10),
@@ -91,7 +95,7 @@ def test_slots_of_a_killed_worker(
     assert [ticket.allowed for ticket in tickets] == [True] * 3 + [False] * 2
     for ticket in tickets[:3]:
         ticket.finish_sync("done")
-    time.sleep(LEASE_S * 3.3)
+    make_older(backend, session, OLDER_LEASE_S)
     expected = 7 if side_effect == "read" else 0
     assert ran(guard, session, 9) == expected
     totals = guard.session(session).snapshot().totals
@@ -103,14 +107,14 @@ def test_a_worker_that_lives_keeps_its_slots(
     backend: str, faults: Counter[str], tmp_path: Path
 ) -> None:
     """Leases are renewed for as long as the process lives, tickets included."""
-    url, session = f"{backend}?lease={LEASE_S}&wait=10", f"lives {tmp_path.name}"
+    url, session = f"{backend}?lease={LEASE_S}&wait=30", f"lives {tmp_path.name}"
     process = holder(url, session, "read", slots=10)
     guard = Edictum(limits=OperationLimits(max_tool_calls=10), tools=READ, backend=url)
     time.sleep(LEASE_S * 2)
     assert ran(guard, session, 2) == 0
     kill(process)
     faults["worker killed"] += 1
-    time.sleep(LEASE_S * 1.5)
+    wait_until(lambda: guard.session(session).snapshot().totals.in_flight == 0)
     assert ran(guard, session, 11) == 10
     asyncio.run(guard.close())
 
@@ -144,8 +148,13 @@ async def settled(guard: Edictum, session: str) -> Any:
     raise AssertionError(f"slots stayed lost; last seen: {seen!r}")
 
 
+def is_limit(outcome: Any) -> bool:
+    """Return whether a limit has denied the call, and not a store that does not answer."""
+    return isinstance(outcome, ToolDenied) and not outcome.policy_error
+
+
 async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter[str]) -> None:
-    limit, kills = 50, 6
+    limit = 50
     guard = Edictum(
         limits=OperationLimits(max_tool_calls=limit),
         tools=READ,
@@ -163,15 +172,13 @@ async def test_the_server_is_killed_while_tools_run(server: Any, faults: Counter
             await asyncio.to_thread(server.start)
         return "done"
 
-    for _ in range(kills):
+    for _ in range(KILLS):
         await asyncio.gather(
             *(guard.dispatch("work", {"deadly": n == 0}, body, session_id="s") for n in range(6))
         )
         await settled(guard, "s")
-    while isinstance(
-        await guard.dispatch("work", {"deadly": False}, body, session_id="s"), ToolExecutionResult
-    ):
-        pass
+    while not is_limit(await guard.dispatch("work", {"deadly": False}, body, session_id="s")):
+        pass  # a server that has just started may be late with an answer, and the call is denied
     totals = await settled(guard, "s")
     assert (bodies, totals.executions, totals.successes) == (limit, limit, limit)
     await guard.close()
@@ -186,7 +193,7 @@ async def test_broken_connections(valkey_url: str, postgres_url: str, faults: Co
         break_connections("valkey", valkey_url, faults),
         break_connections("postgres", postgres_url, faults),
     )
-    assert sum(faults.values()) >= 1_000, faults
+    assert sum(faults.values()) >= 2 * PROXY_FAULTS, faults
 
 
 async def break_connections(kind: str, url: str, faults: Counter[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from edictum import (
     OperationLimits,
     SessionView,
     Verdict,
+    precondition,
     session_contract,
 )
 from edictum.core.limits import Reservation, Settlement
@@ -199,6 +201,29 @@ async def test_a_failed_call_costs_its_estimate(url: str) -> None:
             actual_amounts=lambda result: {"cost": 0.25},
         )
     assert guard.session(session).snapshot().amounts[""]["cost"].spent == 1.25
+    await guard.close()
+
+
+def note(ran: list[int], a: int) -> None:
+    ran.append(a)
+
+
+async def test_the_first_calls_of_a_session_are_all_counted(url: str) -> None:
+    """Whether a store gets them one by one, or several at once while the session is new."""
+
+    @precondition("pay")
+    def small(call: Any) -> Verdict:
+        return Verdict.fail("too much") if call.args["a"] > 99 else Verdict.pass_()
+
+    guard = Edictum(contracts=[small], limits=OperationLimits(max_attempts=5), backend=url)
+    for session in (unique("first"), unique("first"), unique("first")):
+        ran: list[int] = []
+        amounts = [200] * 10 + [1] * 10
+        pay = partial(note, ran)
+        calls = (guard.dispatch("pay", {"a": a}, pay, session_id=session) for a in amounts)
+        await asyncio.gather(*calls)
+        assert ran == []
+        assert guard.session(session).attempts == 20
     await guard.close()
 
 

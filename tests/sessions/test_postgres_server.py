@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from loops import OnLoop
-from store_helpers import call, unique, until_served
-from timed import OLDER_LEASE_S, older_in_postgres
+from store_helpers import PATIENT_S, call, unique, until_served
+from timed import OLDER_LEASE_S, empty_postgres, older_in_postgres
 from tls import Authority
 
 from edictum import Edictum, EdictumConfigError, OperationLimits, ToolDenied
@@ -81,6 +81,7 @@ class TestBehindPgBouncer(LedgerConformance):
     """The whole suite, by statements that may reach another server process each."""
 
     lease_s = OLDER_LEASE_S
+    schema = "pooled"
 
     @pytest.fixture(autouse=True)
     def _pooler(self, pooler: PgBouncer, postgres_url: str) -> None:
@@ -88,8 +89,9 @@ class TestBehindPgBouncer(LedgerConformance):
         self.url = pooler.url.removesuffix("/postgres") + urlsplit(postgres_url).path
 
     def make_ledger(self) -> Any:
-        self.schema = f"pooled_{time.time_ns()}"
-        return RemoteLedger(PostgresStore(f"{self.url}?pooler=transaction&schema={self.schema}"))
+        empty_postgres(self.direct, self.schema)
+        store = PostgresStore(f"{self.url}?pooler=transaction&schema={self.schema}")
+        return RemoteLedger(store, wait_s=PATIENT_S)
 
     def advance(self, seconds: float) -> None:
         with older_in_postgres(self.direct, self.schema) as advance:
@@ -98,7 +100,7 @@ class TestBehindPgBouncer(LedgerConformance):
 
 async def test_many_clients_share_two_connections_of_a_pooler(pooler: PgBouncer) -> None:
     """Eight guards, each with connections of its own; then the pooler is restarted under them."""
-    url, session = f"{pooler.url}?pooler=transaction", unique("pooled")
+    url, session = f"{pooler.url}?pooler=transaction&wait={PATIENT_S}", unique("pooled")
     guards = [Edictum(limits=OperationLimits(max_tool_calls=40), backend=url) for _ in range(8)]
     ran: list[int] = []
     for _ in range(10):
@@ -149,8 +151,23 @@ def test_processes_that_do_not_announce_a_pooler_are_told_what_to_write(pooler: 
         print(json.dumps([it.details for it in said if isinstance(it, ToolDenied)]))
         """
     with ThreadPoolExecutor() as threads:
-        said = threads.map(lambda _: run_python(code, f"{pooler.url}?wait=1"), range(4))
+        said = threads.map(lambda _: run_python(code, f"{pooler.url}?wait=5"), range(4))
     assert any("add ?pooler=transaction" in it for each in said for it in each)
+
+
+# --- Tables that are dropped ----------------------------------------------------------------------
+
+
+def test_tables_that_are_dropped_under_a_program_are_noticed(
+    postgres_url: str, opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = f"dropped_{time.time_ns()}"
+    book = Book(opened(f"{postgres_url}?schema={schema}", wait_s=PATIENT_S))
+    assert book.run("a", sid="s")
+    run_sql(postgres_url, f"DROP SCHEMA {schema} CASCADE")
+    assert book.run("b", sid="s")
+    said = [it for it in caplog.records if vars(it).get("edictum_event") == "ledger.replaced"]
+    assert len(said) == 1
 
 
 # --- Hosts, sockets and TLS -----------------------------------------------------------------------
@@ -294,7 +311,14 @@ def test_grants_are_given_by_the_migration(
 ) -> None:
     name, url = role
     schema = f"granted_{time.time_ns()}"
-    assert migrate(f"{postgres_url}?schema={schema}", grant_to=name).is_applied
+    planned = migrate(f"{postgres_url}?schema={schema}", grant_to=name, dry_run=True)
+    assert (planned.is_granted, "-- To be granted to a program" in str(planned)) == (False, True)
+    done = migrate(f"{postgres_url}?schema={schema}", grant_to=name)
+    assert (done.is_applied, done.is_granted) == (True, True)
+    assert "-- Granted to a program that does not own the store:" in str(done)
+    assert not migrate(f"{postgres_url}?schema={schema}").is_granted
+    with pytest.raises(EdictumConfigError, match="grant_to is"):
+        migrate(f"{postgres_url}?schema={schema}", grant_to='a"b')
     assert Book(opened(f"{url}?schema={schema}")).run("a", sid="s")
 
 

@@ -178,6 +178,11 @@ def test_sessions_in_use_move_with_their_slot(cluster: ValkeyCluster, wrap: Any)
         PORTAL.run(closed)
 
 
+def test_replicas_of_a_cluster_cannot_be_waited_for(cluster: ValkeyCluster) -> None:
+    with pytest.raises(EdictumConfigError, match="cannot be waited for"):
+        open_ledger(f"{cluster.url}?replicas=1")
+
+
 def test_every_node_is_looked_at(cluster: ValkeyCluster) -> None:
     cluster.command(cluster.nodes[2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:

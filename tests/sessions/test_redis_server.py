@@ -1,28 +1,31 @@
 """A Redis server that evicts keys, asks for a password, has lost its scripts, holds many keys of
-others, or is named by Sentinel.
+others, has replicas, or is named by Sentinel.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 from loops import OnLoop
-from store_helpers import unique
+from store_helpers import PATIENT_S, unique
 
-from edictum import (
-    EdictumConfigError,
-)
+from edictum import EdictumConfigError
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing.ledger import Book
-from support.servers import NoServer, ValkeySentinels
+from support.servers import NoServer, Valkey, ValkeySentinels
 from support.waiting import wait_until
 
 
@@ -48,6 +51,22 @@ def test_eviction_that_is_switched_on_while_it_runs_is_noticed(own_valkey_url: s
     wait_until(lambda: not is_refused(book, session, BackendError))
     assert book.run("b", sid=session)
     assert book.totals(session)[1] == 2
+    PORTAL.run(ledger.close())
+
+
+def test_data_that_is_deleted_under_a_program_is_noticed(
+    own_valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a program that has used it before, though another one has set it up anew meanwhile."""
+    ledger: Any = RemoteLedger(RedisStore(own_valkey_url, check_every_s=0.05))
+    book = Book(ledger)
+    assert book.run("a", sid="s")
+    with redis.Redis.from_url(own_valkey_url) as admin:
+        admin.flushall()
+    PORTAL.run(open_ledger(own_valkey_url).close())  # type: ignore[attr-defined]  # of stores
+    assert caplog.records == []
+    wait_until(lambda: book.totals("s") and caplog.records)
+    assert [vars(it)["edictum_event"] for it in caplog.records] == ["ledger.replaced"]
     PORTAL.run(ledger.close())
 
 
@@ -197,7 +216,7 @@ def sentinels(record_property: Callable[[str, object], None]) -> Iterator[Valkey
 @pytest.mark.parametrize("wrap", [lambda ledger: ledger, OnLoop], ids=["thread", "loop"])
 def test_the_server_that_sentinel_promotes_is_found(sentinels: ValkeySentinels, wrap: Any) -> None:
     """The primary dies, and so does the sentinel that is named first."""
-    wait_until(lambda: has_replica(sentinels))
+    wait_until(sentinels.have_met)
     ledger: Any = wrap(open_ledger(f"{sentinels.url}?wait=1"))
     book = Book(ledger)
     assert book.run("a", sid="s")
@@ -214,14 +233,60 @@ def test_the_server_that_sentinel_promotes_is_found(sentinels: ValkeySentinels, 
         PORTAL.run(closing)
 
 
-def has_replica(sentinels: ValkeySentinels) -> bool:
-    """Whether every sentinel knows the replica and the other sentinels."""
-    for server in sentinels.sentinels:
-        with redis.Redis(port=server.port, decode_responses=True) as client:
-            state: Any = client.sentinel_master("ours")
-            if (state["num-slaves"], state["num-other-sentinels"]) != (1, 2):
-                return False
-    return True
+@pytest.mark.slow
+def test_a_switch_that_the_servers_agree_on_loses_nothing(sentinels: ValkeySentinels) -> None:
+    """Calls go on, and none that ran is forgotten, though no replica is waited for."""
+    wait_until(sentinels.have_met)
+    ledger: Any = open_ledger(sentinels.url)
+    book, ran, stopped = Book(ledger), list[str](), threading.Event()
+
+    def call_often(caller: int) -> None:
+        for number in itertools.takewhile(lambda _: not stopped.is_set(), itertools.count()):
+            with contextlib.suppress(BackendError):
+                call = f"{caller} {number}"
+                assert book.reserve(call, sid="s").granted
+                ran.append(call)
+                book.settle(call, "success", sid="s")
+
+    with ThreadPoolExecutor(4) as threads:
+        calling = [threads.submit(call_often, caller) for caller in range(4)]
+        wait_until(lambda: len(ran) > 20)
+        sentinels.ask(sentinels.sentinels[0], "FAILOVER", "COORDINATED")
+        wait_until(lambda: sentinels.find_primaries() == {sentinels.replica.port})
+        before = len(ran)
+        wait_until(lambda: len(ran) > before + 20)
+        stopped.set()
+    for it in calling:
+        it.result()
+    wait_until(lambda: not ledger.count_open_settlements() and book.totals("s")[5] == 0)
+    assert book.totals("s")[1] == len(ran)
+    PORTAL.run(ledger.close())
+
+
+def test_calls_wait_until_a_replica_has_them(own_valkey_url: str) -> None:
+    """Without one they are denied; what they took meanwhile is given back."""
+    replica = Valkey("--replicaof", "127.0.0.1", str(urlsplit(own_valkey_url).port))
+    ledger: Any = open_ledger(f"{own_valkey_url}?replicas=1", wait_s=PATIENT_S)
+    book = Book(ledger)
+    try:
+        wait_until(lambda: can_run(book, "a"))
+        replica.kill()
+        with pytest.raises(BackendError, match="0 of 1 replicas"):
+            book.reserve("b", sid="s")
+        replica.start()
+        wait_until(lambda: can_run(book, "c"))
+        wait_until(lambda: book.totals("s") == (3, 2, 2, 0, 0, 0))
+        with redis.Redis(port=replica.port) as client:
+            assert client.hget("edictum:{s}:h:s", "x:") == b"2"
+    finally:
+        replica.stop()
+    PORTAL.run(ledger.close())
+
+
+@pytest.mark.parametrize("url", ["redis://h?replicas=-1", "redis://h?replicas=all"])
+def test_a_number_of_replicas_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(EdictumConfigError, match="replicas is"):
+        open_ledger(url)
 
 
 def can_run(book: Book, call: str) -> bool:

@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from loops import Loop, OnLoop
-from tls import Authority, TlsFront
+from tls import Authority
 
 from edictum import Edictum, ToolDenied
 from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.testing.ledger import Book
+from support.proxy import Proxy
 from support.servers import NoServer, Valkey
 
 
@@ -29,8 +30,8 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def front(valkey_url: str, authority: Authority) -> Iterator[TlsFront]:
-    front = TlsFront(urlsplit(valkey_url).port or 0, authority.server_context("127.0.0.1"))
+def front(valkey_url: str, authority: Authority) -> Iterator[Proxy]:
+    front = Proxy(urlsplit(valkey_url).port or 0, tls=authority.server_context("127.0.0.1"))
     yield front
     front.close()
 
@@ -65,9 +66,7 @@ def refusal(url: str) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "valkeys"])
-def test_a_trusted_authority(
-    front: TlsFront, authority: Authority, scheme: str, opened: Any
-) -> None:
+def test_a_trusted_authority(front: Proxy, authority: Authority, scheme: str, opened: Any) -> None:
     book = Book(opened(f"{scheme}://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}"))
     session = f"tls {scheme} {authority.file}"
     book.reset(session)
@@ -81,7 +80,7 @@ def test_a_certificate_of_our_own(valkey_url: str, authority: Authority, opened:
     context = authority.server_context("127.0.0.1")
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.file)
-    front = TlsFront(urlsplit(valkey_url).port or 0, context)
+    front = Proxy(urlsplit(valkey_url).port or 0, tls=context)
     where = f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}"
     certificate, key = authority.client_files("agent@example.org")
     assert Book(opened(f"{where}&ssl_certfile={certificate}&ssl_keyfile={key}")).run(
@@ -91,7 +90,7 @@ def test_a_certificate_of_our_own(valkey_url: str, authority: Authority, opened:
     front.close()
 
 
-def test_another_authority(front: TlsFront, tmp_path: Path) -> None:
+def test_another_authority(front: Proxy, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     told = refusal(f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={other.file}")
     assert f"rediss://127.0.0.1:{front.port}/0" in told
@@ -100,12 +99,12 @@ def test_another_authority(front: TlsFront, tmp_path: Path) -> None:
     assert front.accepted == 0
 
 
-def test_no_authority_is_not_every_authority(front: TlsFront) -> None:
+def test_no_authority_is_not_every_authority(front: Proxy) -> None:
     assert "add ?ssl_ca_certs=" in refusal(f"rediss://127.0.0.1:{front.port}/0")
 
 
 def test_a_certificate_for_another_server(valkey_url: str, authority: Authority) -> None:
-    front = TlsFront(urlsplit(valkey_url).port or 0, authority.server_context("elsewhere.example"))
+    front = Proxy(urlsplit(valkey_url).port or 0, tls=authority.server_context("elsewhere.example"))
     told = refusal(f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={authority.file}")
     assert "must name the server as its certificate does" in told
     front.close()
@@ -199,7 +198,7 @@ def test_a_user_without_the_rights(guarded: Valkey) -> None:
 
 
 def test_signing_in_over_tls(guarded: Valkey, authority: Authority, opened: Any) -> None:
-    front = TlsFront(guarded.port, authority.server_context("localhost"))
+    front = Proxy(guarded.port, tls=authority.server_context("localhost"))
     where = f"localhost:{front.port}/0?ssl_ca_certs={authority.file}"
     assert "Check the user" in refusal(f"rediss://ledger:wrong@{where}")
     book, session = Book(opened(f"rediss://ledger:key@{where}")), f"over tls {authority.file}"

@@ -45,6 +45,7 @@ def test_importing_edictum_loads_no_store() -> None:
         "memory:?ttl=1w",
         "memory:?lese=3",
         "sqlite:///s.db?schema=x",
+        "sqlite:///s.db?replicas=1",
         "postgresql://user@host:port/db",
         "postgresql://user:se@cret@host/db",
         "postgresql://host:99999/db",

@@ -4,8 +4,9 @@ they keep older.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions import open as open_ledger
+from edictum.sessions._postgres_schema import SessionSchema
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
@@ -24,6 +26,13 @@ from support.effort import effort
 WAIT_S = 20
 OLDER_LEASE_S = 60.0  # longer than a test takes: only the test lets leases and windows run out
 MILLION = 1_000_000
+
+
+def make_older(url: str, prefix: str, seconds: float) -> None:
+    """Let time pass for the leases of sessions whose names begin so, in the store of a URL."""
+    kinds = {"sqlite": older_in_sqlite, "redis": older_in_redis, "postgresql": older_in_postgres}
+    with kinds[url.partition(":")[0]](url) as advance:
+        advance(prefix, seconds)
 
 
 class TimedBook:
@@ -68,6 +77,18 @@ def open_timed(kind: str, server_url: Callable[[str], str], directory: Path) -> 
 
 
 @contextmanager
+def older_in_sqlite(url: str) -> Iterator[Callable[[str, float], None]]:
+    """Only leases are made older."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as db:
+
+        def advance(prefix: str, seconds: float) -> None:
+            change = "UPDATE lease SET started = started - ?1, expires = expires - ?1"
+            db.execute(f"{change} WHERE sid LIKE ?2", (seconds, f"%{prefix}%"))
+
+        yield advance
+
+
+@contextmanager
 def older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
     """See the head of ``common.lua`` for what is kept: when leases end, when calls began, the
     moments that windows look at.
@@ -94,6 +115,24 @@ def older_in_redis(url: str) -> Iterator[Callable[[str, float], None]]:
                         client.hset(name, call, f"{int(started) - by}\x1f{rest}")
 
         yield advance
+
+
+def empty_postgres(url: str, schema: str) -> None:
+    """Forget all sessions of a schema, if it is there. One for each test would slow down the server
+    processes behind a pooler, which remember the functions of every schema they have seen.
+    """
+    import asyncpg
+
+    async def empty() -> None:
+        db = await asyncpg.connect(url)
+        try:
+            if await db.fetchval("SELECT to_regclass($1)", f"{schema}.session"):
+                deletes = (f"DELETE FROM {schema}.{table};" for table in SessionSchema.tables)
+                await db.execute("".join(deletes))
+        finally:
+            await db.close()
+
+    PORTAL.run(empty())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import threading
 from collections import Counter
 from typing import Literal
@@ -16,23 +17,34 @@ Mode = Literal["clean", "faulty", "silent", "cut", "garbage"]
 
 class Proxy:
     """``clean`` passes everything on; ``faulty`` drops, delays and truncates; ``silent`` swallows
-    answers; ``cut`` refuses; ``garbage`` answers with noise.
+    answers; ``cut`` refuses; ``garbage`` answers with noise. With ``tls`` it speaks that, to a
+    server that need not; ``accepted`` counts connections whose handshake went through.
     """
 
-    def __init__(self, target_port: int, seed: int = 1, rate: float = 0.05) -> None:
+    def __init__(
+        self,
+        target_port: int,
+        seed: int = 1,
+        rate: float = 0.05,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.mode: Mode = "clean"
         self.faults: Counter[str] = Counter()
+        self.accepted = 0
+        self._tls = tls
         self._target = target_port
         self._random = random.Random(seed)
         self._rate = rate
         self._loop = asyncio.new_event_loop()
+        if tls is not None:
+            self._loop.set_exception_handler(lambda loop, what: None)  # handshakes broken off
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.port: int = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(5)
 
     async def _listen(self) -> int:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -40,6 +52,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.accepted += 1
         try:
             if self.mode != "cut":
                 there, back = await asyncio.open_connection("127.0.0.1", self._target)

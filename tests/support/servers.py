@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 NOBODY = 65534
 START_S = 20.0
@@ -112,6 +113,8 @@ class Valkey:
             "yes" if self.durable else "no",
             "--appendfsync",
             "always",
+            "--repl-diskless-sync-delay",
+            "0",  # a replica that connects need not wait for others
             "--loglevel",
             "warning",
             *self.options,
@@ -330,6 +333,7 @@ class PgBouncer:
             "pool_mode": mode,
             "default_pool_size": 2,
             "unix_socket_dir": "",
+            "server_login_retry": 1,  # seconds; not 15 after a restart of the database
         }
         lines = [f"{name} = {value}" for name, value in settings.items()]
         databases = f"* = host=127.0.0.1 port={port} user={user}"
@@ -400,15 +404,32 @@ class ValkeySentinels:
         hosts = ",".join(f"127.0.0.1:{it.port}" for it in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/ours/0"
 
-    def _watch(self) -> Valkey:
+    def _watch(self) -> Sentinel:
         config = Path(tempfile.mkdtemp(prefix="edictum-sentinel-"), "sentinel.conf")
         lines = (
             f"sentinel monitor ours 127.0.0.1 {self.primary.port} 2",
-            "sentinel down-after-milliseconds ours 500",
+            "sentinel down-after-milliseconds ours 3000",  # a busy machine is not down,
             "sentinel failover-timeout ours 2000",
         )
         config.write_text("\n".join([*lines, ""]))
         return Sentinel(config)
+
+    def have_met(self) -> bool:
+        """Return whether every sentinel knows the replica and the other sentinels."""
+        known = [self.ask(it, "MASTER") for it in self.sentinels]
+        return all((it["num-slaves"], it["num-other-sentinels"]) == (1, 2) for it in known)
+
+    def find_primaries(self) -> set[int]:
+        """Return the ports that the sentinels name."""
+        return {self.ask(it, "MASTER")["port"] for it in self.sentinels}
+
+    @staticmethod
+    def ask(sentinel: Sentinel, *command: str) -> Any:
+        import redis
+
+        with redis.Redis(port=sentinel.port, decode_responses=True) as client:
+            subcommand, *more = command
+            return client.execute_command(f"SENTINEL {subcommand}", "ours", *more)
 
     def stop(self) -> None:
         for server in (*self.sentinels, self.primary, self.replica):

@@ -17,7 +17,7 @@ from typing import get_args, get_type_hints
 import program
 import pytest
 
-from edictum._options import KNOWN_OPTIONS
+from edictum._options import CALL_OPTIONS
 from edictum.call_options import CallOptions
 from edictum.core.contract import EFFECTS, Contract, Kind
 from edictum.core.contract_types import PostOptions, PreOptions, SessionOptions
@@ -84,7 +84,7 @@ def test_what_the_annotations_allow_is_accepted() -> None:
 
 def test_the_options_of_a_call_are_those_that_are_read() -> None:
     """The table that reads them, the types, and the program that states all of them."""
-    assert set(CallOptions.__annotations__) == KNOWN_OPTIONS == set(program.EVERY_OPTION)
+    assert set(CallOptions.__annotations__) == set(CALL_OPTIONS) == set(program.EVERY_OPTION)
     assert CallOptions.__required_keys__ == frozenset()
 
 

@@ -64,6 +64,7 @@ from edictum.core.call import Principal, check_session_id
 from edictum.core.charges import Actual
 from edictum.core.config import FailureFlag
 from edictum.core.effects import Declined, Pause
+from edictum.core.freeze import copy_object
 from edictum.core.parking import Park
 from edictum.core.turn import TurnPort
 from edictum.core.values import is_same
@@ -96,6 +97,7 @@ NO_DEFAULT_LIMITS = (
     "the contracts state no limit of calls, so there is none: the default limits of a guard are"
     " those of one conversation, and do not hold for a server."
 )
+CANNOT_PAUSE = "this framework cannot pause a run for one of its calls"
 # The turn of this context; frameworks hand contexts on to what runs their tools.
 TURN: ContextVar[TurnPort | None] = ContextVar("edictum_turn", default=None)
 # Calls that adapters are around in this context: (adapter, the framework's object, arguments).
@@ -204,6 +206,8 @@ class Adapter(SelfTest):
         self._session_id, self._has_session = own or guard.new_session_id(), bool(own)
         self._principal_resolver, self._has_warned = principal_resolver, False
         self._parks, self._said_waits = park, False
+        if type(self).make_park is Adapter.make_park:
+            self.say_waits(CANNOT_PAUSE)
         self._limit = check_limit(type(self).__name__, max_result_chars)
         self._store = check_store(type(self).__name__, artifact_store, self.can_store)
         self._tickets = TicketTable()
@@ -252,7 +256,7 @@ class Adapter(SelfTest):
         The function gets the open ApprovalRequest. It raises one of ``control_flow``; or it returns
         what the framework was told when it went on, as a HostAnswer, or WAIT.
         """
-        return "this framework cannot pause a run"
+        return CANNOT_PAUSE
 
     @cached_property
     def _signals(self) -> tuple[type[BaseException], ...]:
@@ -277,8 +281,11 @@ class Adapter(SelfTest):
 
     @contextmanager
     def around(self, call: Any, args: Mapping[str, Any]) -> Iterator[None]:
-        """Mark what happens inside as part of ``call``, an object that exists for one call only."""
-        token = AROUND.set((*AROUND.get(), (self, call, args)))
+        """Mark what happens inside as part of ``call``, an object that exists for one call only.
+
+        The arguments are copied: those that come back may be the same objects with other contents.
+        """
+        token = AROUND.set((*AROUND.get(), (self, call, copy_object(args))))
         try:
             yield
         finally:
@@ -367,7 +374,7 @@ class Adapter(SelfTest):
         """
         call = await self._adescribe(name, args, {**details, "park": ASK_ONLY})
         if call.caller.session_id == self._session_id and not self._has_session:
-            self._say_waits(f"a run does not name its session. {self.session_hint}".rstrip(" ."))
+            self.say_waits(f"a run does not name its session. {self.session_hint}".rstrip(" ."))
             return False
         return await ask_ahead(call)
 
@@ -544,11 +551,11 @@ class Adapter(SelfTest):
         if callable(park):
             details["park"] = park
         else:
-            self._say_waits(park)
+            self.say_waits(park)
 
-    def _say_waits(self, why: str) -> None:
-        """Say once that calls wait for the answers of people, in this process."""
-        if not self._said_waits:
+    def say_waits(self, why: str) -> None:
+        """Say once that calls wait for people in this process, if they were meant to pause."""
+        if self._parks and self.guard._keeps_questions and not self._said_waits:
             self._said_waits = True
             text = "%s: calls that ask a person wait for the answer in this process: %s."
             log(ADAPTER_WARNING, text, type(self).__name__, why)

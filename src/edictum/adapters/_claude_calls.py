@@ -114,11 +114,11 @@ class StoppedRuns:
         """Remember the run, and return a hook's output that ends it."""
         if len(self._reasons) >= MAX_OPEN:
             del self._reasons[next(iter(self._reasons))]
-        self._reasons[_get_run(asked)] = reason
+        self._reasons[get_run(asked)] = reason
         return self.answer(asked)
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        return self._reasons.get(_get_run(asked))
+        return self._reasons.get(get_run(asked))
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return a hook's output that ends a stopped run, and else says nothing."""
@@ -126,7 +126,8 @@ class StoppedRuns:
         return {} if reason is None else {"continue_": False, "stopReason": reason}
 
 
-def _get_run(asked: Mapping[str, Any]) -> tuple[Any, Any]:
+def get_run(asked: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what tells runs apart: the session and the prompt."""
     return asked.get("session_id"), asked.get("prompt_id")
 
 

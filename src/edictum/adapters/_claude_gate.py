@@ -23,10 +23,24 @@ from edictum.adapters._claude_calls import (
     ToolOutput,
     make_hook_output,
 )
-from edictum.adapters._claude_user_hooks import UserHooks, find_refusal, has_deferred
+from edictum.adapters._claude_deferring import (
+    ANOTHER_WAITS,
+    CLI_TOOLS_WAIT,
+    NOT_DEFERRED,
+    CallDeferred,
+    DeferredCalls,
+    defer_call,
+)
+from edictum.adapters._claude_user_hooks import (
+    UserHooks,
+    find_refusal,
+    has_deferred,
+    take_output,
+)
 from edictum.adapters._reply import OnWarn, ToolReply, deny_broken_gate, to_text
 from edictum.core.decide import describe
 from edictum.core.effects import ArgumentsChanged
+from edictum.core.parking import WAIT, Park
 from edictum.core.redaction import shorten
 from edictum.core.values import is_same
 from edictum.errors import EdictumToolError
@@ -50,9 +64,19 @@ class ClaudeGate(Adapter):
         super().__init__(*args, **options)
         self._open, self._stopped = OpenCalls(), StoppedRuns()
         self._schemas: dict[str, Any] = {}  # of the tools of this process, by name
+        self._deferred = DeferredCalls()
+        self._deferrable: set[str] = set()  # tools of this process, as the CLI names them
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        return (ArgumentsChanged,)  # a call that is begun again with other arguments
+        return ArgumentsChanged, CallDeferred  # the first is begun again with other arguments
+
+    def make_park(self, context: Mapping[str, Any] | None) -> Park | str:
+        # a handler that was called without a hook has no context, and runs nothing
+        can_defer = context is None or self._can_defer(context)
+        return defer_call if can_defer else CLI_TOOLS_WAIT
+
+    def _can_defer(self, asked: Mapping[str, Any]) -> bool:
+        return str(asked.get("tool_name")) in self._deferrable
 
     # --- Before the tool --------------------------------------------------------------------------
 
@@ -65,22 +89,45 @@ class ClaudeGate(Adapter):
         """
         said = await hooks.ask(asked, *told)
         if has_deferred(said):
-            return said  # the CLI asks again when it goes on
+            return await self._judge_deferral(asked, said)
         specific = said.get("hookSpecificOutput") or {}
         given = specific.pop("updatedInput", None)
         final = asked if given is None else {**asked, "tool_input": given}
         if (refusal := self._stopped.find(asked) or find_refusal(said)) is not None:
             reply = await self._deny(final, refusal)
             return {**said, **_deny_hook(reply), **self._stopped.answer(asked)}
-        if asked.get("agent_id") and await self._would_ask(final):
-            return _deny_hook(await self._deny(final, REPORT))
-        admitted = await self._admit(final)
+        if (obstacle := await self._find_obstacle(final)) is not None:
+            return _deny_hook(await self._deny(final, obstacle))
+        try:
+            admitted = await self._admit(final)
+        except CallDeferred:
+            return make_hook_output("PreToolUse", permissionDecision="defer")
+        self._deferred.release(asked)
         if isinstance(admitted, ToolReply):
             return _deny_hook(admitted)
         if is_same(admitted.args, asked["tool_input"]):
             return said
         admitted.is_handed_on = True
         return {**said, **make_hook_output("PreToolUse", **specific, updatedInput=admitted.args)}
+
+    async def _judge_deferral(
+        self, asked: Mapping[str, Any], said: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return what hooks said that defer a call; a call that would run unjudged is denied."""
+        if self._can_defer(asked):
+            return said
+        return _deny_hook(await self._deny(asked, NOT_DEFERRED))
+
+    async def _find_obstacle(self, asked: Mapping[str, Any]) -> str | None:
+        """Return why a person cannot be asked about a call just now, if one would be."""
+        is_sub_agent = bool(asked.get("agent_id"))
+        if not is_sub_agent and not self._can_defer(asked):
+            return None
+        if not await self._would_ask(asked):
+            return None
+        if is_sub_agent:
+            return REPORT
+        return None if self._deferred.claim(asked) else ANOTHER_WAITS
 
     async def _would_ask(self, asked: Mapping[str, Any]) -> bool:
         """Return whether a person would be asked about a call, and may take their time."""
@@ -90,14 +137,16 @@ class ClaudeGate(Adapter):
         details: dict[str, Any] = {"context": asked, "parameters": self._find_schema(name)}
         return await is_asked_about(await self._adescribe(name, args, cast("Any", details)))
 
-    async def _admit(self, asked: Mapping[str, Any]) -> ToolReply | ClaudeCall:
+    async def _admit(self, asked: Mapping[str, Any], **options: Any) -> ToolReply | ClaudeCall:
         """Return the denial of a call, or the call that is now open."""
         try:
             key, name, args = asked["tool_use_id"], asked["tool_name"], asked["tool_input"]
             call = ClaudeCall(asked)
             details: dict[str, Any] = {"call_id": key, "flag": call.flag, "context": asked}
             details["parameters"] = self._find_schema(str(name))
-            ticket = await self.abefore(key, name, args, **details)
+            ticket = await self.abefore(key, name, args, **details, **options)
+        except CallDeferred:
+            raise
         except Exception as exc:
             # without on_failure="block", the CLI would take an exception for consent
             return self.reply(deny_broken_gate(str(asked.get("tool_name")), exc))
@@ -177,7 +226,8 @@ class ClaudeGate(Adapter):
             return call.args
         self._open.remove(key)
         await self.aafter(key, error=ArgumentsChanged())
-        admitted = await self._admit({**call.asked, "tool_input": args})
+        # by now the CLI cannot defer it
+        admitted = await self._admit({**call.asked, "tool_input": args}, park=lambda _: WAIT)
         return admitted if isinstance(admitted, ToolReply) else admitted.args
 
     async def _refuse(self, key: str | None, reason: str) -> None:
@@ -190,14 +240,33 @@ class ClaudeGate(Adapter):
 
     # --- After the tool ---------------------------------------------------------------------------
 
-    async def _finish(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
-        output = ToolOutput(asked.get("tool_response"))
-        is_judged, reply = await self._end(asked, on_warn, value=output.value)
-        if is_judged:
-            return self._stopped.answer(asked)
+    async def _finish(
+        self, asked: Mapping[str, Any], on_warn: OnWarn, hooks: UserHooks, *told: Any
+    ) -> dict[str, Any]:
+        """Ask the user's hooks, then judge the output that they leave: ours is the last word."""
+        said = await hooks.ask(asked, *told)
+        replaced = take_output(said)
+        final = {**asked, "tool_response": replaced[0]} if replaced else asked
+        output = ToolOutput(final.get("tool_response"))
+        is_judged, reply = await self._end(final, on_warn, value=output.value)
         if reply is not None and isinstance(reply.error, ArgumentsChanged):
             return self._stop_run(asked)
-        return {**output.answer(reply), **self._stopped.answer(asked)}
+        # what is judged already was so before these hooks saw it
+        answer = {} if is_judged else output.answer(reply)
+        if replaced and not answer:
+            answer = make_hook_output("PostToolUse", updatedToolOutput=replaced[0])
+        return {**self._join_texts(said, answer), **self._stopped.answer(asked)}
+
+    def _join_texts(self, said: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer with what else hooks say, without secrets: they saw the raw output."""
+        if not said:
+            return answer
+        kept: dict[str, Any] = self.guard.redaction.redact_value(said)
+        specific = {**(kept.pop("hookSpecificOutput", None) or {})}
+        specific |= answer.get("hookSpecificOutput", {})
+        specific.pop("hookEventName", None)
+        own = make_hook_output("PostToolUse", **specific) if specific else {}
+        return {**kept, **answer, **own}
 
     async def _fail(self, asked: Mapping[str, Any], on_warn: OnWarn) -> dict[str, Any]:
         """Record the failure. The CLI lets no hook change its text."""

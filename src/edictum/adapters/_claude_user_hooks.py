@@ -1,4 +1,4 @@
-"""The user's own PreToolUse hooks, asked before the guard as the CLI would ask them beside it."""
+"""The user's own hooks of tools, asked before the guard as the CLI would ask them beside it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ HOOK_TIMEOUT_S = 60.0  # the CLI's own, where a matcher has none
 OTHER_NAMES = {"Agent": "Task"}  # a tool that matchers may call by its earlier name
 NAMES_ONLY = re.compile(r"[\w|, -]*", re.ASCII)
 RANKS = (None, "allow", "ask", "defer", "deny")  # which decision of several hooks counts
+OUTPUT_KEYS = ("updatedToolOutput", "updatedMCPToolOutput")  # the first one counts
 JOINED = ("additionalContext", "systemMessage")
 
 
@@ -70,15 +71,12 @@ async def _ask_hook(
         said = await asyncio.wait_for(waited, matcher.timeout or HOOK_TIMEOUT_S)
         return dict(said)
     except Exception as exc:
-        log(CALLBACK_FAILED, "a hook of PreToolUse failed", exc_info=exc)
+        log(CALLBACK_FAILED, "a hook of %s failed", asked.get("hook_event_name"), exc_info=exc)
         if matcher.on_failure != "block":
             return {}
-        reason = f"A hook failed: {type(exc).__name__}: {describe(exc)}"
         return {
-            "hookSpecificOutput": {
-                "permissionDecision": "deny",
-                "permissionDecisionReason": reason,
-            }
+            "decision": "block",
+            "reason": f"A hook failed: {type(exc).__name__}: {describe(exc)}",
         }
 
 
@@ -124,3 +122,9 @@ def find_refusal(output: HookOutput) -> str | None:
 
 def has_deferred(output: HookOutput) -> bool:
     return (output.get("hookSpecificOutput") or {}).get("permissionDecision") == "defer"
+
+
+def take_output(said: HookOutput) -> list[Any]:
+    """Take the output out of what hooks say that they put in the place of a tool's, if any."""
+    specific = said.get("hookSpecificOutput") or {}
+    return [specific.pop(key) for key in OUTPUT_KEYS if key in specific]

@@ -7,7 +7,7 @@ from typing import Any
 
 from edictum.errors import EdictumConfigError
 
-BEFORE, PERMISSION = "PreToolUse", "PermissionRequest"
+BEFORE, PERMISSION, AFTER = "PreToolUse", "PermissionRequest", "PostToolUse"
 ADAPTER_MARK = "edictum_adapter"
 
 
@@ -40,17 +40,18 @@ def check_hooks(adapter: object, hooks: Mapping[str, Sequence[Any]]) -> None:
 def check_wiring(
     adapter: object, hooks: Mapping[str, Sequence[Any]] | None, can_use_tool: Any
 ) -> None:
-    """Raise for what can change a call after the guard has checked it."""
+    """Raise for what can change a call, or its output, after the guard has checked it."""
     name = type(adapter).__name__
     if can_use_tool is not None and not _is_marked(adapter, can_use_tool):
         raise EdictumConfigError(
             f"{name}: can_use_tool is not wrapped, so input that it changes is not checked.",
             hint="Pass can_use_tool=adapter.wrap_can_use_tool(...).",
         )
-    for event, hook in _list_hooks(hooks or {}, BEFORE, PERMISSION):
+    for event, hook in _list_hooks(hooks or {}, BEFORE, PERMISSION, AFTER):
         if not _is_marked(adapter, hook):
+            what = "output" if event == AFTER else "input"
             raise EdictumConfigError(
                 f"{name}: the {event} hook {getattr(hook, '__qualname__', hook)!r} is not wrapped,"
-                " so input that it changes is not checked.",
+                f" so {what} that it changes is not checked.",
                 hint="Pass hooks=adapter.wrap_hooks(...) with all of your hooks.",
             )

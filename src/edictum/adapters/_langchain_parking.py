@@ -14,12 +14,35 @@ from edictum.core.parking import HostAnswer
 
 CHECKPOINTER = "__pregel_checkpointer"  # in the configuration of a run
 NO_CHECKPOINTER = "its graph has no checkpointer"
+SHARED_TASK = (
+    "a ToolNode that goes on runs all calls of its message again, even those that have run. With"
+    " create_agent, where each call has a task of its own, runs can pause"
+)
 
 
 def find_checkpointer(context: Any) -> Any:
     """Return the checkpointer of the run that makes a call; None if it has none."""
     config = getattr(getattr(context, "runtime", None), "config", None) or {}
     return (config.get("configurable") or {}).get(CHECKPOINTER)
+
+
+def has_siblings(request: Any) -> bool:
+    """Return whether a ToolNode makes other calls in the task of this one, as far as its input
+    tells: a message with several calls, or a list of calls.
+    """
+    batches = _list_batches(request.state)
+    own = [batch for batch in batches if any(it["id"] == request.tool_call["id"] for it in batch)]
+    return not own or len(own[-1]) > 1
+
+
+def _list_batches(state: Any) -> list[list[Any]]:
+    """Return the calls that a state holds: those that stand alone, and those of each message."""
+    known = state if isinstance(state, Mapping) else getattr(state, "__dict__", {"": state})
+    parts = [part for value in known.values() if isinstance(value, list) for part in value]
+    calls = [
+        part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_call"
+    ]
+    return [calls, *(getattr(part, "tool_calls", None) or [] for part in parts)]
 
 
 class LangGraphPark:

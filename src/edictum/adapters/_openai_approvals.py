@@ -14,6 +14,7 @@ from edictum.core.parking import WAIT, HostAnswer, Park
 from edictum.core.values import dumps
 
 OWN = "own_needs_approval"  # on a governed tool: what it says itself
+GUARDRAILS_WAIT = "the SDK asks guardrails only once it has begun a call. Use govern(agent)"
 PREPARE = "__agents_prepare_arguments__"
 
 

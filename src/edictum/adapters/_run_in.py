@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edictum.core.policy import RUN_IN
+from edictum.core.tool_entry import RUN_IN
 from edictum.core.turn import TurnPort
 from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
+from edictum.core.freeze import copy_object
 
 # what Semantic Kernel makes of an exception
 FAILURE_TEXT = "An error occurred while invoking the function {}: {}"
@@ -48,7 +49,7 @@ class KernelCall:
         # Kernel would call it in the event loop, where nothing can end the wait.
         if asyncio.current_task() is not self._task:
             context.function = _move_to_thread(function)
-        checked = dict(args)
+        checked = copy_object(args)
         context.function = _hold_to(
             lambda given: Adapter.hold_to_checked_args(self._read_args(given), checked),
             context.function,

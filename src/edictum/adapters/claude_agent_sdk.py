@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 from edictum.adapters._claude_calls import CLOSED, UNKNOWN_CALL, ClaudeCall, make_error
 from edictum.adapters._claude_canary import ask_claude_hooks
+from edictum.adapters._claude_deferring import name_in_cli
 from edictum.adapters._claude_gate import ClaudeGate
 from edictum.adapters._claude_user_hooks import UserHooks
 from edictum.adapters._claude_wiring import (
+    AFTER,
     BEFORE,
     PERMISSION,
     check_hooks,
@@ -60,22 +62,21 @@ class ClaudeAgentSDKAdapter(ClaudeGate):
     ) -> dict[str, list[Any]]:
         """Return ``to_sdk_hooks()`` with hooks of yours inside, so that what they change is judged.
 
-        Those of PreToolUse are asked first, each with its matcher and its timeout; then the guard
-        judges the input that they leave.
+        Those of PreToolUse and PostToolUse are asked first, each with its matcher and its timeout;
+        then the guard judges the input, or the output, that they leave.
         """
         check_hooks(self, hooks)
-        matcher, before = (
-            self.load("claude_agent_sdk").HookMatcher,
-            UserHooks(hooks.get(BEFORE, ())),
-        )
-        calls = self._make_hooks(on_postcondition_warn, before)
+        matcher = self.load("claude_agent_sdk").HookMatcher
+        before, after = (UserHooks(hooks.get(event, ())) for event in (BEFORE, AFTER))
+        calls = self._make_hooks(on_postcondition_warn, before, after)
         wired = {
             event: [matcher(hooks=[calls[name]], timeout=timeout, on_failure="block")]
             for event, name in EVENTS.items()
         }
         wired[BEFORE][0].timeout = before.add_time(timeout)
+        wired[AFTER][0].timeout = after.add_time(timeout)
         for event, matchers in hooks.items():
-            if event != BEFORE:
+            if event not in (BEFORE, AFTER):
                 yours = matchers if event != PERMISSION else map(self._wrap_permissions, matchers)
                 wired[event] = [*wired.get(event, ()), *yours]
         return wired
@@ -95,9 +96,11 @@ class ClaudeAgentSDKAdapter(ClaudeGate):
         self, on_postcondition_warn: OnWarn = None
     ) -> dict[str, Callable[..., Any]]:
         """Return the hooks one by one; each takes the SDK's input, or the same by name."""
-        return self._make_hooks(on_postcondition_warn, UserHooks())
+        return self._make_hooks(on_postcondition_warn, UserHooks(), UserHooks())
 
-    def _make_hooks(self, on_warn: OnWarn, before: UserHooks) -> dict[str, Callable[..., Any]]:
+    def _make_hooks(
+        self, on_warn: OnWarn, before: UserHooks, after: UserHooks
+    ) -> dict[str, Callable[..., Any]]:
         async def pre_tool_use(
             tool_name: Any, tool_input: Any = None, tool_use_id: Any = None, **_: Any
         ) -> dict[str, Any]:
@@ -112,16 +115,26 @@ class ClaudeAgentSDKAdapter(ClaudeGate):
 
             return hook
 
+        async def post_tool_use(asked: Any = None, *told: Any, **by_name: Any) -> dict[str, Any]:
+            return await self._finish(by_name if asked is None else asked, on_warn, after, *told)
+
         return {
             "pre_tool_use": mark(self, pre_tool_use),
-            "post_tool_use": make_hook(self._finish),
+            "post_tool_use": mark(self, post_tool_use),
             "post_tool_use_failure": make_hook(self._fail),
             "post_tool_batch": make_hook(self._end_batch),
             "stop": make_hook(self._stop),
         }
 
-    def wrap_tools(self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None) -> list[Any]:
-        """Return tools for ``create_sdk_mcp_server``, with the texts of failures redacted."""
+    def wrap_tools(
+        self, tools: Sequence[Any], on_postcondition_warn: OnWarn = None, *, server: str = ""
+    ) -> list[Any]:
+        """Return tools for ``create_sdk_mcp_server``, with the texts of failures redacted.
+
+        ``server``: its name in ``mcp_servers``. Then runs can pause while a person is asked.
+        """
+        if server:
+            self._deferrable.update(name_in_cli(server, tool.name) for tool in tools)
         for tool in tools:
             schema = tool.input_schema
             is_schema = isinstance(schema, type) or schema.get("type") == "object"

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, Unpack
 
-from edictum.adapters._base import Adapter
+from edictum.adapters._base import Adapter, AdapterOptions
 from edictum.adapters._canary import CANARY
+from edictum.adapters._fastmcp_calls import (
+    FastMCPCall,
+    filter_tools,
+    find_call_id,
+    holding,
+    list_tools,
+    to_wire,
+)
 from edictum.adapters._identity import Identity
 from edictum.adapters._mcp import (
     InputRequired,
@@ -16,6 +25,8 @@ from edictum.adapters._mcp import (
     make_principal,
     mark_as_error,
 )
+from edictum.adapters._mcp_catalog import ServerTools
+from edictum.adapters._mcp_pins import PinFile
 from edictum.adapters._reply import OnWarn
 from edictum.execution.portal import PORTAL
 
@@ -28,6 +39,15 @@ class FastMCPAdapter(Adapter):
     context_name: ClassVar = "FastMCP's MiddlewareContext"
     can_store: ClassVar = False
     lifts_default_limits: ClassVar = True
+
+    def __init__(
+        self,
+        *args: Any,
+        pins: str | os.PathLike[str] | None = None,
+        **options: Unpack[AdapterOptions],
+    ) -> None:
+        super().__init__(*args, **options)
+        self._catalog = ServerTools(self.guard, None if pins is None else PinFile(pins))
 
     def identify(self, context: Any) -> Identity:
         """Return the subject of a verified token, or else the session that was negotiated.
@@ -61,6 +81,9 @@ class FastMCPAdapter(Adapter):
             async def on_call_tool(self, context: Any, call_next: Any) -> Any:
                 return await adapter._govern(context, call_next, on_postcondition_warn)
 
+            async def on_list_tools(self, context: Any, call_next: Any) -> Any:
+                return filter_tools(adapter._catalog, await call_next(context))
+
         return EdictumMiddleware()
 
     @cached_property
@@ -69,21 +92,28 @@ class FastMCPAdapter(Adapter):
 
     async def _govern(self, context: Any, call_next: Any, on_warn: OnWarn) -> Any:
         asked, wire, tools, returned = context.message, WireResult(), self._tools, None
-        args = asked.arguments or {}
+        args, server = asked.arguments or {}, context.fastmcp_context.fastmcp
         if self.is_around(asked, args):
             return await call_next(context)
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned
             passed_on = asked.model_copy(update={"arguments": checked})
-            with self.around(passed_on, checked):
+            judged = FastMCPCall(server, asked.name, checked, self.hold_to_checked_args)
+            with self.around(passed_on, checked), holding(judged):
                 returned = await call_next(context.copy(message=passed_on))
             if isinstance(returned, tools.InputRequiredToolResult):
                 raise InputRequired
             is_result = isinstance(returned, tools.ToolResult)
-            return wire.take(_to_wire(returned)) if is_result else returned
+            return wire.take(to_wire(returned)) if is_result else returned
 
-        call_id, parameters = _find_call_id(context), await self._find_parameters(context)
+        call_id = find_call_id(context)
+        await self._catalog.complete(asked.name, {}, partial(list_tools, server))
+        if (problem := self._catalog.find_problem(asked.name)) is not None:
+            details = {"call_id": call_id, "context": context}
+            reply = await self.adeny(asked.name, args, problem, **details)
+            return await self._make_result(context, wire.answer(reply))
+        parameters = await self._find_parameters(context)
         try:
             reply = await self.acall(
                 asked.name,
@@ -145,20 +175,3 @@ class FastMCPAdapter(Adapter):
                 return str(await client.call_tool(CANARY, {}, raise_on_error=False))
 
         return PORTAL.run(ask())
-
-
-def _find_call_id(context: Any) -> str | None:
-    """Return the id of the client's request. A call that the server's own code makes has none."""
-    inside = context.fastmcp_context
-    has_request = inside is not None and inside.request_context is not None
-    return inside.request_id if has_request else None
-
-
-def _to_wire(result: Any) -> dict[str, Any]:
-    dumped = {"mode": "json", "by_alias": True, "exclude_none": True}
-    return {
-        "content": [block.model_dump(**dumped) for block in result.content],
-        "structuredContent": result.structured_content,
-        "_meta": result.meta,
-        "isError": result.is_error,
-    }

@@ -9,9 +9,15 @@ from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
 from edictum.adapters._langchain_call import LangChainExchange, read_parameters
-from edictum.adapters._langchain_parking import NO_CHECKPOINTER, LangGraphPark, find_checkpointer
+from edictum.adapters._langchain_parking import (
+    NO_CHECKPOINTER,
+    SHARED_TASK,
+    LangGraphPark,
+    find_checkpointer,
+    has_siblings,
+)
 from edictum.adapters._reply import OnWarn
-from edictum.core.parking import Park
+from edictum.core.parking import WAIT, Park
 from edictum.execution.portal import PORTAL
 
 
@@ -37,8 +43,8 @@ class LangChainAdapter(Adapter):
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a middleware for ``create_agent``. Put it first: no other may run around it."""
-        wrap = self.as_tool_wrapper(on_postcondition_warn)
-        awrap = self.as_async_tool_wrapper(on_postcondition_warn)
+        wrap = self._make_wrapper(on_postcondition_warn, in_node=False)
+        awrap = self._make_async_wrapper(on_postcondition_warn, in_node=False)
         base: Any = self.load("langchain.agents.middleware").AgentMiddleware
         make = self.load("langchain_core.tools").StructuredTool.from_function
         readers = self._make_readers(make)
@@ -70,10 +76,21 @@ class LangChainAdapter(Adapter):
 
     def as_tool_wrapper(self, on_postcondition_warn: OnWarn = None) -> Callable[[Any, Any], Any]:
         """Return ``ToolNode(tools, wrap_tool_call=...)``, for synchronous runs only."""
+        return self._make_wrapper(on_postcondition_warn, in_node=True)
+
+    def as_async_tool_wrapper(
+        self, on_postcondition_warn: OnWarn = None
+    ) -> Callable[[Any, Any], Any]:
+        """Return ``ToolNode(tools, awrap_tool_call=...)``, for asynchronous runs."""
+        return self._make_async_wrapper(on_postcondition_warn, in_node=True)
+
+    def _make_wrapper(self, on_warn: OnWarn, *, in_node: bool) -> Callable[[Any, Any], Any]:
         message = self.load("langchain_core.messages").ToolMessage
 
         def wrap(request: Any, handler: Any) -> Any:
-            call = LangChainExchange(request, message, on_postcondition_warn)
+            call = LangChainExchange(request, message, on_warn)
+            if in_node:
+                self._let_wait(call, request)
 
             def body(args: dict[str, Any]) -> Any:
                 return call.take(handler(call.make_request(args)))
@@ -82,14 +99,13 @@ class LangChainAdapter(Adapter):
 
         return wrap
 
-    def as_async_tool_wrapper(
-        self, on_postcondition_warn: OnWarn = None
-    ) -> Callable[[Any, Any], Any]:
-        """Return ``ToolNode(tools, awrap_tool_call=...)``, for asynchronous runs."""
+    def _make_async_wrapper(self, on_warn: OnWarn, *, in_node: bool) -> Callable[[Any, Any], Any]:
         message = self.load("langchain_core.messages").ToolMessage
 
         async def wrap(request: Any, handler: Any) -> Any:
-            call = LangChainExchange(request, message, on_postcondition_warn)
+            call = LangChainExchange(request, message, on_warn)
+            if in_node:
+                self._let_wait(call, request)
 
             async def body(args: dict[str, Any]) -> Any:
                 return call.take(await handler(call.make_request(args)))
@@ -97,6 +113,12 @@ class LangChainAdapter(Adapter):
             return call.answer(await self.acall(call.name, call.args, body, **call.details))
 
         return wrap
+
+    def _let_wait(self, call: LangChainExchange, request: Any) -> None:
+        """Have a call wait for a person if a pause would run others of its ToolNode again."""
+        if self.can_pause(call.name) and has_siblings(request):
+            self.say_waits(SHARED_TASK)
+            call.details["park"] = lambda _: WAIT
 
     def _probe(self, target: Any, tool: Callable[..., Any]) -> str:
         about = {"name": CANARY, "description": "Must not run."}

@@ -10,7 +10,13 @@ from typing import Any, ClassVar
 from edictum._logs import ADAPTER_WARNING, log
 from edictum.adapters._base import Adapter
 from edictum.adapters._identity import Identity
-from edictum.adapters._openai_approvals import NestedApproval, PausesRuns, keep_marks, let_pause
+from edictum.adapters._openai_approvals import (
+    GUARDRAILS_WAIT,
+    NestedApproval,
+    PausesRuns,
+    keep_marks,
+    let_pause,
+)
 from edictum.adapters._openai_canary import ask_openai_agent
 from edictum.adapters._openai_handoffs import get_governors, govern_handoff, list_parameters
 from edictum.adapters._reply import OnWarn
@@ -66,6 +72,7 @@ class OpenAIAgentsAdapter(PausesRuns, Adapter):
         did not come from a governed tool.
         """
         rails = self.load("agents.tool_guardrails")
+        self.say_waits(GUARDRAILS_WAIT)
         output = rails.ToolGuardrailFunctionOutput
 
         def find_tools(data: Any) -> list[Any]:

@@ -95,7 +95,7 @@ class PydanticAIAdapter(Adapter):
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal returned, shown
             try:
-                with self.around(call, dict(checked)):
+                with self.around(call, checked):
                     returned = await handler(checked)
             except self._exceptions.SkipToolExecution as skip:
                 returned = skip.result  # another capability's, in place of the tool's

@@ -73,8 +73,9 @@ class PageExchange:
         return str(client[0]) if client else None
 
     @property
-    def is_api(self) -> bool:
-        return self.route == "/api"
+    def wants_json(self) -> bool:
+        """Whether a program asks, at the API or by a link, and not a person in a browser."""
+        return self.route == "/api" or self.get_header(b"accept") == JSON
 
     def link(self, token: str) -> str:
         """Return where the form of a page is posted to, as a path."""
@@ -113,7 +114,7 @@ class PageExchange:
                 return bytes(body)
 
     def refuse(self, status: int, text: str, refused: RefusedAnswer | None = None) -> PageResponse:
-        if self.is_api:
+        if self.wants_json:
             return PageResponse(status, JSON, dumps({"error": text}), refused)
         page = write_notice_page("Not possible", text)
         return PageResponse(status, HTML, page, refused)
@@ -224,10 +225,12 @@ def read_query(query: str) -> dict[str, Any]:
         given = {name: values[-1] for name, values in parse_qs(query, max_num_fields=20).items()}
         limit = int(given.pop("limit", "100"))
     except ValueError:
-        raise HttpRefusal(400, "The limit is a number.", "not readable") from None
+        limit = 0
+    if limit < 1:
+        raise HttpRefusal(400, "The limit is a number, 1 or more.", "not readable")
     if unknown := set(given) - {"session_id", "tool_name", "after"}:
         raise HttpRefusal(400, f"Unknown: {', '.join(sorted(unknown))[:200]}.", "not readable")
-    return {**given, "limit": max(1, min(limit, MAX_PAGE))}
+    return {**given, "limit": min(limit, MAX_PAGE)}
 
 
 # --- Sending --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from edictum.sessions._urls import (
     import_store,
     read_scheme,
     read_sqlite_path,
+    redis_options,
     take_options,
 )
 
@@ -110,8 +111,7 @@ def _make_sqlite(url: str, options: Options) -> Store:
 
 def _make_redis(url: str, options: Options) -> Store:
     make = _import_server("redis").RedisApprovalStore
-    more = {"allow_eviction": options.allow_eviction, "credentials": options.credentials}
-    store: Store = make(url, ttl_s=options.ttl_s, **more)
+    store: Store = make(url, ttl_s=options.ttl_s, **redis_options(options))
     return store
 
 

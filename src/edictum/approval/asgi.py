@@ -53,7 +53,8 @@ Identify: TypeAlias = Callable[[Scope], Principal | Awaitable[Principal | None] 
 
 
 class ApprovalApp:
-    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``).
+    """Serves pages (``/t/<token>``, ``/requests/<id>``) and the API (``/api/...``). A program that
+    accepts ``application/json`` gets what a page says as JSON.
 
     ``identify`` is a function of the ASGI scope that returns the ``Principal`` of a user whom the
     application knows, or None; without it people come by links alone. What is refused is logged,
@@ -246,6 +247,7 @@ def describe_state(request: QueuedApproval) -> dict[str, Any]:
     return {
         **describe_request(request),
         "status": request.status,
+        "timeout_effect": request.timeout_effect,
         "approver": request.approver,
         "reason": request.reason,
         "approvers": request.approvers,
@@ -262,6 +264,8 @@ def _make_page(
     token: str,
     notice: str = "",
 ) -> PageResponse:
+    if exchange.wants_json:
+        return make_json_response(200, {**describe_state(request), "notice": notice})
     return PageResponse(
         200, HTML, write_request_page(request, approver, exchange.link(token), notice)
     )

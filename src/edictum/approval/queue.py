@@ -493,9 +493,7 @@ class ApprovalQueue:
 
     async def close(self) -> None:
         """Disconnect, once the notifiers are done."""
-        for notifier in self._notifiers:
-            if hasattr(notifier, "close"):
-                await notifier.close()
+        await asyncio.gather(*(it.close() for it in self._notifiers if hasattr(it, "close")))
         await self._pool.leave()
         await asyncio.get_running_loop().run_in_executor(None, self._finalizer)
 

@@ -98,6 +98,8 @@ class Webhook:
         """Begin anew: in a forked child the messages are the parent's."""
         self._lock = threading.Lock()
         self._waiting: deque[WebhookMessage] = deque()
+        self._undelivered: dict[int, WebhookMessage] = {}  # that senders have taken
+        self._resting = 0  # senders that will try again later
         self._senders = 0
 
     def notify(self, request: QueuedApproval) -> None:
@@ -125,10 +127,22 @@ class Webhook:
             self._log_loss(message, str(exc))
 
     async def close(self) -> None:
-        """Wait until what is waiting was sent, for as long as one attempt may take."""
+        """Wait for attempts that are being made, for as long as one may take. What was not
+        delivered then is logged, and not tried again.
+        """
         deadline = time.monotonic() + self._timeout_s
-        while self._senders and time.monotonic() < deadline:  # noqa: ASYNC110 - in another loop
+        while self._is_sending() and time.monotonic() < deadline:  # noqa: ASYNC110 - elsewhere
             await asyncio.sleep(0.01)
+        with self._lock:
+            self._undelivered.update((id(it), it) for it in self._waiting)
+            self._waiting.clear()
+            left = list(self._undelivered.values())
+        for message in left:
+            self._give_up(message, "the queue was closed before it was delivered")
+
+    def _is_sending(self) -> bool:
+        """Return whether an attempt is being made."""
+        return self._senders > self._resting
 
     def _write(self, request: QueuedApproval) -> bytes:
         told = describe_request(request)
@@ -145,27 +159,44 @@ class Webhook:
                     self._senders -= 1
                     return
                 message = self._waiting.popleft()
+                self._undelivered[id(message)] = message
             try:
                 await self._deliver(message)
             except Exception as exc:
-                self._log_loss(message, "sending it failed", exc)
+                self._give_up(message, "sending it failed", exc)
+            self._undelivered.pop(id(message), None)
 
     async def _deliver(self, message: WebhookMessage) -> None:
         """Try until the target takes the message, or it is of no use any more."""
         problem = ""
         for attempt in range(self._attempts):
             if attempt:
-                delay_s = min(self._first_delay_s * 2 ** (attempt - 1), MAX_DELAY_S)
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+                await self._rest(min(self._first_delay_s * 2 ** (attempt - 1), MAX_DELAY_S))
+            if id(message) not in self._undelivered:  # given up meanwhile
+                return None
             if time.time() > message.useful_until:
-                return self._log_loss(message, f"its request has expired{problem}")
+                return self._give_up(message, f"its request has expired{problem}")
             status, reason = await self._try_once(message)
             if status is not None and 200 <= status < 300:
                 return None
             problem = f"; {reason}"
             if status is not None and status < 500 and status not in TRY_AGAIN:
-                return self._log_loss(message, reason)
-        return self._log_loss(message, f"{self._attempts} attempts failed{problem}")
+                return self._give_up(message, reason)
+        return self._give_up(message, f"{self._attempts} attempts failed{problem}")
+
+    async def _rest(self, delay_s: float) -> None:
+        with self._lock:
+            self._resting += 1
+        try:
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+        finally:
+            with self._lock:
+                self._resting -= 1
+
+    def _give_up(self, message: WebhookMessage, reason: str, exc: Exception | None = None) -> None:
+        """Log that a message is not delivered, once."""
+        if self._undelivered.pop(id(message), None) is not None:
+            self._log_loss(message, reason, exc)
 
     async def _try_once(self, message: WebhookMessage) -> tuple[int | None, str]:
         """Return the status that the target answered, if it did, and what is wrong."""

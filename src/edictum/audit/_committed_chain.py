@@ -26,9 +26,11 @@ class CommittedChain:
         self._lock = threading.Lock()
         protect(self)
 
-    def append(self, line: str) -> str:
-        """Return the record of an event, for the transaction that is under way."""
-        record, self._uncommitted = (self._uncommitted or self._chain.position).append(line)
+    def append(self, event: str) -> str:
+        """Return the record of an event, which is given as canonical JSON, for the transaction that
+        is under way.
+        """
+        record, self._uncommitted = (self._uncommitted or self._chain.position).append(event)
         return record
 
     def note_commit(self) -> None:

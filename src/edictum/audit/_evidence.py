@@ -1,7 +1,8 @@
 """Evidence: part of a chained log in one file that can be verified on another machine.
 
 A record is proven by the records behind it, up to one that a signed head lists; so those are in the
-file as well. ``verify_evidence.py`` checks it, and needs nothing of this library.
+file as well. A manifest has the digest of each part under a signature, so that nothing can be taken
+out. ``verify_evidence.py`` checks it all, and needs nothing of this library.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any, Unpack
 
 from edictum.audit._filters import EventData, FilterOptions, read_filter
 from edictum.audit._heads import NumberedLine
-from edictum.audit._keys import KeyPath
+from edictum.audit._keys import HeadSigner, KeyPath
 from edictum.audit._reading import LogReading, parse_line
 from edictum.audit._verify import find_chain_reader
-from edictum.audit.chain import ChainHead, read_head, read_record, write_canonical
+from edictum.audit.chain import ChainHead, hash_text, read_head, read_record, write_canonical
 from edictum.errors import BackendError, EdictumConfigError
 
-EVIDENCE_VERSION = 1
+EVIDENCE_VERSION = 2
 PolicyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # What the person was shown, and who asked.
 SHOWN_FIELDS = ("tool_name", "tool_args", "reason", "principal", "timestamp")
@@ -49,14 +50,18 @@ def write_evidence(
     *,
     policies: Iterable[PolicyFiles] = (),
     public_key: KeyPath | None = None,
+    key: KeyPath | None = None,
     **wanted: Unpack[FilterOptions],
 ) -> Evidence:
     """Write the events that match, and what proves them, to a file of canonical JSON.
 
     ``source`` is the path of a chained log, or a sink that chains. ``policies`` are the bundles
     that were in force, each a file or a list of files that are layers of one. ``public_key`` is
-    put into the file for reference; an examiner uses one that was received otherwise.
+    put into the file for reference; an examiner uses one that was received otherwise. ``key`` is
+    the private key of the log: it signs the digests of all parts. Without it the examiner cannot
+    know that nothing was taken out.
     """
+    signer = None if key is None else HeadSigner(key)
     reader = find_chain_reader(source)
     heads = dict(_read_positions(reader.read_heads(LogReading())))
     tests = read_filter(wanted).list_tests()
@@ -68,7 +73,7 @@ def write_evidence(
             found.add(line, event if isinstance(event, dict) and is_wanted else None)
     texts = [_read_layers(files) for files in policies]
     content = found.describe(texts, None if public_key is None else Path(public_key).read_text())
-    _write(Path(path), content)
+    _write(Path(path), {**content, "manifest": _make_manifest(content, signer)})
     missing = found.versions - {policy["version"] for policy in content["policies"]}
     return Evidence(
         selected=len(content["selected"]),
@@ -77,6 +82,14 @@ def write_evidence(
         unlisted=found.count_pending(),
         unknown_policies=tuple(sorted(missing)),
     )
+
+
+def _make_manifest(content: dict[str, Any], signer: HeadSigner | None) -> dict[str, Any]:
+    """Return the digests of all parts, signed if there is a key."""
+    digests = {name: hash_text(write_canonical(part).encode()) for name, part in content.items()}
+    manifest = {"digests": digests, "key": "" if signer is None else signer.key_id}
+    signed = write_canonical(manifest).encode()
+    return {**manifest, "signature": "" if signer is None else signer.sign_bytes(signed)}
 
 
 def _read_positions(lines: Iterator[NumberedLine]) -> Iterator[tuple[tuple[str, int], ChainHead]]:
@@ -123,17 +136,18 @@ class _Selection:
         if record is None:
             return
         pending = self._open.setdefault(record.writer, [])
-        if not record.is_intact and (event is not None or pending):
+        if event is None and not pending:
+            return
+        if not record.is_intact:
             raise EdictumConfigError(
                 f"Record {record.sequence} of {record.writer} was changed, so it proves nothing.",
                 hint="Look at the log with: edictum audit verify FILE.",
             )
         if event is not None:
             self._note(event, record.hash)
-        if event is not None or pending:
-            pending.append((line.decode().rstrip("\n"), event is not None))
+        pending.append((line.decode().rstrip("\n"), event is not None))
         head = self.heads.get((record.writer, record.sequence))
-        if head is not None and pending:
+        if head is not None:
             self._used[head.number] = head
             self._records += [text for text, _ in pending]
             pending.clear()

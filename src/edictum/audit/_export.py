@@ -17,7 +17,7 @@ from edictum._optional import import_optional
 from edictum.audit._filters import EventData
 from edictum.audit._report_tables import disarm_formulas
 from edictum.audit.chain import canonicalize_data
-from edictum.core.values import dumps
+from edictum.core.values import dumps, write_sorted
 from edictum.errors import BackendError, EdictumInputError
 
 ExportFormat: TypeAlias = Literal["jsonl", "csv", "cloudevents"]
@@ -143,6 +143,6 @@ def make_cloud_event(event: EventData) -> dict[str, Any]:
 
 
 _LINES: dict[str, Callable[[EventData], str]] = {
-    "jsonl": lambda event: canonicalize_data(event) if "_chain" in event else dumps(event),
+    "jsonl": lambda event: canonicalize_data(event) if "_chain" in event else write_sorted(event),
     "cloudevents": lambda event: dumps(make_cloud_event(event)),
 }

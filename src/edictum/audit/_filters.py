@@ -146,7 +146,7 @@ def list_objections(event: EventData) -> Iterator[Mapping[str, Any]]:
 
 def name_principal(event: EventData) -> str:
     """Return the user, or else the service or organization, on whose behalf a call was made."""
-    return next(_find_principal(event), "")
+    return next(_find_principal(event), "") if event.get("principal") else ""
 
 
 def _find_principal(event: EventData) -> Iterator[str]:

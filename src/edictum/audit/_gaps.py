@@ -1,9 +1,9 @@
-"""Gaps between a ledger and an audit: calls that only one of the two knows of."""
+"""A ledger and an audit compared: calls that only one of the two knows of, or knows the end of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,19 @@ from edictum.sessions import open as open_ledger
 from edictum.sessions._urls import read_scheme, read_sqlite_path
 
 MAX_COMPARED = 100_000  # sessions
+MAX_OPEN_CALLS = 10_000  # calls of a session that have begun and not ended
+OPENING_ACTIONS = ("call_allowed", "call_approval_granted", "call_grant_used")
 ENDING_ACTIONS = ("call_executed", "call_failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDifference:
+    """Where a ledger and a log differ. If ``in_doubt``, it is by so many calls whose process ended
+    while their bodies ran: the log has their beginning, and the ledger counts them as failed.
+    """
+
+    text: str
+    in_doubt: int = 0
 
 
 @dataclass(slots=True)
@@ -27,6 +39,8 @@ class SessionTally:
     attempts: int = 0  # the highest number that an event has
     executions: int = 0  # the highest number that the end of a call has
     ends: int = 0  # events that close a call, up to what the ledger has counted
+    failed_ends: int = 0  # of those, how many tell of a failure
+    open_calls: set[Any] = field(default_factory=set)
     first: tuple[Any, ...] = ()  # the call that made the first attempt
 
     def add(self, event: EventData) -> None:
@@ -38,7 +52,19 @@ class SessionTally:
         self.attempts = max(self.attempts, attempts)
         if is_end:
             self.executions = max(self.executions, executions)
-        self.ends += is_end and executions <= self.counted.executions
+            is_counted = executions <= self.counted.executions
+            self.ends += is_counted
+            self.failed_ends += is_counted and event["action"] == "call_failed"
+        if event.get("outcome"):
+            self.open_calls.discard(event.get("call_id"))
+        elif event["action"] in OPENING_ACTIONS and len(self.open_calls) < MAX_OPEN_CALLS:
+            self.open_calls.add(event.get("call_id"))
+
+    def count_in_doubt(self) -> int:
+        """Return how many calls began in the log, have no end there, and failed in the ledger."""
+        missing = self.counted.executions - self.ends
+        unknown = self.counted.failures - self.failed_ends
+        return max(min(missing, unknown, len(self.open_calls)), 0)
 
     def _begin(self, event: EventData) -> None:
         """Start anew with the first attempt of a session that was reset or forgotten meanwhile.
@@ -47,12 +73,13 @@ class SessionTally:
         """
         call = (event.get("instance_id"), event.get("call_index"), event.get("call_id"))
         if call != self.first and self.ends:
-            self.attempts = self.executions = self.ends = 0
+            self.attempts = self.executions = self.ends = self.failed_ends = 0
+            self.open_calls.clear()
         self.first = call
 
 
-def find_gaps(events: Iterable[EventData], ledger: Any) -> Iterator[str]:
-    """Yield what is missing in a log, or in a ledger, by session.
+def compare_with_ledger(events: Iterable[EventData], ledger: Any) -> Iterator[LedgerDifference]:
+    """Yield where a log and a ledger differ, by session.
 
     ``ledger`` is one, or its URL. Sessions that it has forgotten are not compared. Calls of child
     sessions count in those above as well, but their events name the child only.
@@ -65,23 +92,42 @@ def find_gaps(events: Iterable[EventData], ledger: Any) -> Iterator[str]:
             tally.add(event)
     counted_now = {it.session_id: it.totals for it in _read_sessions(ledger)}
     for session, tally in tallies.items():
-        counted = tally.counted
+        counted, in_doubt = tally.counted, tally.count_in_doubt()
         known = counted_now.get(session, counted).executions
-        if tally.executions > known:
-            yield (
-                f"session {session!r}: the log has the end of call {tally.executions:,}, and the"
-                f" ledger has counted {known:,} calls that ran"
-            )
-        elif tally.ends != counted.executions:
-            yield (
-                f"session {session!r}: the ledger has counted {counted.executions:,} calls that"
-                f" ran, and the log has the end of {tally.ends:,}"
-            )
-        elif tally.attempts < counted.attempts:
-            yield (
-                f"session {session!r}: the ledger has counted {counted.attempts:,} attempts, and"
-                f" the newest in the log is {tally.attempts:,}"
-            )
+        if in_doubt:
+            yield _describe_doubt(session, in_doubt)
+        if (text := _explain_difference(tally, counted, known, in_doubt)) is not None:
+            yield LedgerDifference(f"session {session!r}: {text}")
+
+
+def _explain_difference(
+    tally: SessionTally, counted: Counters, known: int, in_doubt: int
+) -> str | None:
+    """Return how a session differs that the ledger had counted so far when the log was read, and
+    now has ``known`` calls that ran.
+    """
+    if tally.executions > known:
+        return (
+            f"the log has the end of call {tally.executions:,}, and the ledger has counted"
+            f" {known:,} calls that ran"
+        )
+    if tally.ends + in_doubt != counted.executions:
+        return (
+            f"the ledger has counted {counted.executions:,} calls that ran, and the log has the"
+            f" end of {tally.ends:,}"
+        )
+    if tally.attempts < counted.attempts:
+        return (
+            f"the ledger has counted {counted.attempts:,} attempts, and the newest in the log is"
+            f" {tally.attempts:,}"
+        )
+    return None
+
+
+def _describe_doubt(session: str, count: int) -> LedgerDifference:
+    calls = "1 call is" if count == 1 else f"{count:,} calls are"
+    why = "the process ended while the body ran, so how it ended is not known; it counts as failed"
+    return LedgerDifference(f"session {session!r}: {calls} in doubt: {why}", count)
 
 
 def _read_sessions(ledger: Any) -> Any:

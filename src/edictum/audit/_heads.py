@@ -76,7 +76,7 @@ def read_retention(retain: str | float | None) -> float:
 
 
 @contextmanager
-def hold_lock(file: IO[bytes]) -> Iterator[None]:
+def hold_lock(file: IO[bytes] | int) -> Iterator[None]:
     """Hold the lock of an open file between processes. The kernel drops it when its holder dies."""
     import fcntl  # there is none on Windows, where a file that is open cannot be rotated either
 
@@ -85,6 +85,17 @@ def hold_lock(file: IO[bytes]) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder between processes."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with hold_lock(opened):
+            yield
+    finally:
+        os.close(opened)
 
 
 def name_heads(path: Path) -> Path:

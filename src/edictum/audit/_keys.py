@@ -50,7 +50,9 @@ def _create_file(path: Path, content: bytes, mode: int) -> None:
 
 
 class HeadSigner:
-    """Signs heads. It never shows its key, nor the content of a file that holds none."""
+    """Signs heads, and what evidence holds. It never shows its key, nor the content of a file that
+    holds none.
+    """
 
     def __init__(self, path: KeyPath) -> None:
         serialization, ed25519 = _import_cryptography()
@@ -67,8 +69,11 @@ class HeadSigner:
     def sign(self, head: ChainHead) -> ChainHead:
         """Return the head with its signature."""
         named = replace(head, key=self.key_id)
-        signature = self._key.sign(named.to_signed_bytes())
-        return replace(named, signature=base64.b64encode(signature).decode())
+        return replace(named, signature=self.sign_bytes(named.to_signed_bytes()))
+
+    def sign_bytes(self, content: bytes) -> str:
+        """Return the signature of any content, in base64."""
+        return base64.b64encode(self._key.sign(content)).decode()
 
 
 class HeadVerifier:

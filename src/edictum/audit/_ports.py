@@ -29,11 +29,12 @@ from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS, Failed
 from edictum.core.events import Entry, make_drop_event
 from edictum.errors import EdictumConfigError
+from edictum.execution.captured import capture_call, close, uncapture
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import DaemonPool
-from edictum.execution.waiting import capture_call, close, uncapture, wait_done
+from edictum.execution.waiting import wait_done
 
 MAX_WAITING = 10_000  # events for one sink
 WHEN_FULL = ("block", "drop")

@@ -24,6 +24,7 @@ from edictum.audit._filters import EventData, EventFilter, read_timestamp
 from edictum.errors import EdictumConfigError, EdictumError
 
 MAX_LINE_BYTES = 8 * 1024 * 1024  # an event of this library has at most some ten thousand
+TOO_LONG = "longer than 8 MiB"
 MAX_EXAMPLES = 10
 PROGRESS_LINES = 5_000
 ZSTD_CHUNK_BYTES = 4_096  # of compressed data, which may become 30,000 times as much
@@ -179,7 +180,7 @@ def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Ite
     needles, name = wanted.list_needles(), str(file.name)
     for number, line in read_log_lines(file, reading):
         if line is None:
-            reading.note_problem("longer than 8 MiB", f"{name}:{number}")
+            reading.note_problem(TOO_LONG, f"{name}:{number}")
             continue
         if line.isspace() or _is_unwanted(line, needles):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -48,15 +48,23 @@ APPROVALS = {
 }
 
 
+class Counts(dict[Any, int]):
+    """How often there was what; 0 for anything else. A Counter, or a defaultdict with its factory,
+    takes longer to make, and there are two for each session.
+    """
+
+    def __missing__(self, key: Any) -> int:
+        return 0
+
+
 @dataclass(slots=True)
 class CallTally:
     """Calls that were added up: how they ended, and how long their tools ran."""
 
-    # not Counters: those cost several times as much to make, and there is a tally for each session
-    outcomes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    outcomes: Counts = field(default_factory=Counts)
     total_ms: int = 0
     max_ms: int = 0
-    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))  # by bound
+    counts: Counts = field(default_factory=Counts)  # by bound
     consequential: int = 0  # calls of tools that write or are irreversible
     prompts: int = 0
 
@@ -361,6 +369,8 @@ class ReportBuilder:
         self.contracts = BoundedTable(ContractUse)
         self.policies: Counter[str] = Counter()
         self.timeline = Timeline()
+        self._asked: dict[str, None] = {}  # ids of questions, the newest ones
+        self._asked_again = 0  # events of questions that a restarted process has found
 
     def add(self, event: EventData) -> None:
         """Add one event; the one that ends a call counts the call."""
@@ -377,8 +387,25 @@ class ReportBuilder:
         if isinstance(outcome, str):
             self._add_call(event, outcome, at)
         elif event["action"] == "call_approval_requested":
-            for tally in self._find_tallies(event):
-                tally.prompts += 1
+            self._add_question(event)
+
+    def _add_question(self, event: EventData) -> None:
+        """Count a question, once: a process that waits for it anew writes its event anew."""
+        asked = event.get("approval_id")
+        if isinstance(asked, str):
+            if asked in self._asked:
+                self._asked_again += 1
+                return
+            self._asked[asked] = None
+            if len(self._asked) > MAX_ROWS:
+                del self._asked[next(iter(self._asked))]
+        for tally in self._find_tallies(event):
+            tally.prompts += 1
+
+    def _count_approvals(self) -> dict[str, int]:
+        counts = {short: self.actions[name] for name, short in APPROVALS.items()}
+        counts["requested"] -= self._asked_again
+        return {short: count for short, count in counts.items() if count}
 
     def _find_tallies(self, event: EventData) -> tuple[CallTally, ...]:
         """Return the rows in which a call counts."""
@@ -406,7 +433,10 @@ class ReportBuilder:
         denial.reason = denial.reason or str(event.get("reason") or "")[:MAX_SHOWN_REASON_CHARS]
 
     def _add_contracts(self, event: EventData, outcome: str) -> None:
-        for record in event.get("contracts_evaluated") or ():
+        asked = event.get("contracts_evaluated") or ()
+        if not asked and outcome != "denied":
+            return
+        for record in asked:
             if isinstance(record, dict):
                 self.contracts[str(record.get("name"))].asked += 1
         fired = {str(record.get("name")): record for record in list_objections(event)}
@@ -440,9 +470,7 @@ class ReportBuilder:
             contracts=self.contracts,
             never_fired=never,
             has_contracts=bool(known),
-            approvals={
-                short: self.actions[name] for name, short in APPROVALS.items() if self.actions[name]
-            },
+            approvals=self._count_approvals(),
             policy_errors=self.policy_errors,
             policies=dict(self.policies.most_common()),
             timeline=self.timeline,

@@ -9,6 +9,7 @@ from typing import Any
 
 from edictum._audit_event import AuditEvent
 from edictum.audit._filters import EventData, EventFilter, read_timestamp
+from edictum.audit.chain import canonicalize
 from edictum.core._records import record
 from edictum.core.events import Entry, write_counters
 from edictum.core.limits import MILLION, Counters, Grant
@@ -24,7 +25,8 @@ class EventRow:
     """An event, ready to be stored. ``key`` is its own, in all processes.
 
     ``head`` is its line of JSON. With a ``tail`` the counters of its session stand between the two:
-    the store fills them in, in the transaction that counts the call.
+    the store fills them in, in the transaction that counts the call. ``is_exact`` is what
+    ``canonicalize`` asks for.
     """
 
     key: str
@@ -35,6 +37,7 @@ class EventRow:
     outcome: str | None
     head: str
     tail: str | None = None
+    is_exact: bool = False
 
     def list_columns(self) -> tuple[Any, ...]:
         """Return what is stored beside the line."""
@@ -47,11 +50,15 @@ class EventRow:
         assert counters is not None  # what counts a call answers with them
         return f"{self.head}{write_counters(counters.attempts, counters.executions)}{self.tail}"
 
+    def write_canonical_line(self, counters: Counters | None) -> str:
+        """Return the same line as canonical JSON, for a chain."""
+        return canonicalize(self.write_line(counters), is_exact=self.is_exact)
+
 
 def make_event_row(key: str, event: AuditEvent | Entry) -> EventRow:
     """Return the row of an event whose counters are known."""
     if isinstance(event, Entry):
-        return _make_entry_row(key, event, event.to_json(), None)
+        return _make_entry_row(key, event, event.to_json(), None, event.has_exact_numbers())
     at = event.timestamp if event.timestamp.tzinfo else event.timestamp.replace(tzinfo=UTC)
     names = (clean_text(event.session_id), clean_text(event.tool_name))
     return EventRow(key, _as_us(at), *names, event.action.value, event.outcome, event.to_json())
@@ -62,7 +69,9 @@ def make_open_event_row(key: str, entry: Entry) -> EventRow:
     return _make_entry_row(key, entry, *entry.write_around_counters())
 
 
-def _make_entry_row(key: str, entry: Entry, head: str, tail: str | None) -> EventRow:
+def _make_entry_row(
+    key: str, entry: Entry, head: str, tail: str | None, is_exact: bool
+) -> EventRow:
     call, closing = entry.call, entry.closing
     return EventRow(
         key,
@@ -73,6 +82,7 @@ def _make_entry_row(key: str, entry: Entry, head: str, tail: str | None) -> Even
         None if closing is None else closing.outcome,
         head,
         tail,
+        is_exact,
     )
 
 

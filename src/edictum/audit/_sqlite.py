@@ -141,13 +141,17 @@ class SqliteEventTable:
         new = [event for event in events if event[0] > self._number]
         if not new:
             return
-        seal = str if self._chain is None else self._chain.append
         db.executemany(
             _INSERT,
-            [(*row.list_columns(), seal(row.write_line(counters))) for _, row, counters in new],
+            [(*row.list_columns(), self._write_body(row, counters)) for _, row, counters in new],
         )
         self._number = new[-1][0]
         db.execute(_NOTE_WRITER, (self._id, self._number, round(time.time() * MILLION)))
+
+    def _write_body(self, row: EventRow, counters: Any) -> str:
+        if self._chain is None:
+            return row.write_line(counters)
+        return self._chain.append(row.write_canonical_line(counters))
 
 
 def _set_up_events(db: sqlite3.Connection, name: str) -> None:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from edictum.audit._gaps import find_gaps
+from edictum.audit._filters import EventData
+from edictum.audit._gaps import compare_with_ledger
 from edictum.audit._heads import ChainFiles, LinePlace, NumberedLine, number_lines
 from edictum.audit._keys import HeadVerifier, KeyPath
 from edictum.audit._query import query
-from edictum.audit._reading import LogReading, parse_line
+from edictum.audit._reading import TOO_LONG, LogReading, parse_line
 from edictum.audit.chain import (
     GENESIS,
     ChainHead,
@@ -61,6 +62,8 @@ class Verification:
     are no sign of tampering: a line that a crash has cut, for one. ``unlisted`` records were
     written after the newest head: that nothing is missing behind them cannot be known. ``key``
     names the public key that heads were checked with, and ``log`` the log that they are of.
+    ``compared`` events were compared with a ledger; ``in_doubt`` are the calls whose process ended
+    while their bodies ran, which is not a problem of the log.
     """
 
     records: int = 0
@@ -68,6 +71,8 @@ class Verification:
     heads: int = 0
     unlisted: int = 0
     deleted: int = 0
+    compared: int = 0
+    in_doubt: int = 0
     log: str = ""
     key: str = ""
     problems: list[ChainProblem] = field(default_factory=list)
@@ -81,7 +86,8 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON data."""
-        names = ("records", "writers", "heads", "unlisted", "deleted", "log", "key", "notes")
+        counts = ("records", "writers", "heads", "unlisted", "deleted", "compared", "in_doubt")
+        names = (*counts, "log", "key", "notes")
         problems = [
             {name: getattr(problem, name) for name in ChainProblem.__slots__}
             for problem in self.problems
@@ -138,7 +144,8 @@ def verify(
     the file that ``edictum audit keygen`` has put beside the private key: every head must be signed
     with that one. ``heads`` are heads that were kept elsewhere: a file of them, or their lines.
     ``ledger`` is the ledger of the same calls, or its URL: calls that only one of the two knows of
-    are a gap. With it, a log without a chain is compared only.
+    are a gap, and calls whose process ended while their bodies ran are noted. With it, a log
+    without a chain is compared only.
     """
     found = Verification()
     if ledger is None or is_chained(source):
@@ -146,9 +153,19 @@ def verify(
     else:
         found.add_note("this log has no chain: it was compared with the ledger only")
     if ledger is not None:
-        for gap in find_gaps(query(source), ledger):
-            found.add_problem("gap", "ledger", gap)
+        for difference in compare_with_ledger(_count(query(source), found), ledger):
+            if difference.in_doubt:
+                found.in_doubt += difference.in_doubt
+                found.add_note(difference.text)
+            else:
+                found.add_problem("gap", "ledger", difference.text)
     return found
+
+
+def _count(events: Iterable[EventData], found: Verification) -> Iterator[EventData]:
+    for event in events:
+        found.compared += 1
+        yield event
 
 
 def is_chained(source: Any) -> bool:
@@ -372,7 +389,7 @@ class RecordCheck:
     def check_line(self, place: LinePlace, line: bytes | None) -> None:
         """Check the next line of the log."""
         if line is None:
-            self._found.add_note(f"{name_place(place)}: longer than 8 MiB")
+            self._found.add_note(f"{name_place(place)}: {TOO_LONG}")
             return
         record = read_record(line)
         if record is None:

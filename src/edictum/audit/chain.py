@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from json.encoder import encode_basestring
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from edictum.core.values import dumps
 
@@ -58,13 +58,17 @@ def write_canonical(value: Any) -> str:
     return text
 
 
-def canonicalize(text: str) -> str:
+def canonicalize(text: str, *, is_exact: bool = False) -> str:
     """Return the canonical form of a JSON text.
 
-    Most texts need no more than sorted keys and no blanks, which ``msgspec``, or else the standard
-    library, does quicker. Numbers that are not small and whole, and some unusual characters, they
+    ``is_exact`` says that its keys are sorted, that it has no blanks, and numbers as RFC 8785
+    writes them: then only characters may have to be written otherwise. Most other texts need no
+    more than sorted keys and no blanks, which ``msgspec``, or else the standard library, does
+    quicker. Numbers that are not small and whole, and some unusual characters, they
     do not write as RFC 8785 says.
     """
+    if is_exact and "\\u" not in text:
+        return text
     try:
         if _LONG_NUMBER not in text.encode().translate(_DIGITS):
             decode, encode = find_codec()
@@ -95,13 +99,20 @@ JsonCodec: TypeAlias = tuple[Callable[[str], Any], Callable[[Any], str]]
 def _is_plain(value: Any) -> bool:
     """Return whether a value is JSON without fractions and large numbers."""
     kind = type(value)
-    if kind is str or value is None or kind is bool:
+    if kind in _PLAIN_KINDS:
         return True
     if kind is int:
         return bool(-MAX_EXACT_INT <= value <= MAX_EXACT_INT)
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
-    return kind is list and all(map(_is_plain, value))
+        return set(map(type, value)) <= {str} and _are_plain(value.values())
+    return kind is list and _are_plain(value)
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return all(type(value) in _PLAIN_KINDS or _is_plain(value) for value in values)
+
+
+_PLAIN_KINDS = frozenset({str, bool, type(None)})
 
 
 @cache
@@ -204,8 +215,7 @@ def _split(value: float) -> tuple[str, str, int]:
 # --- Records --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ChainPosition:
+class ChainPosition(NamedTuple):
     """How far a writer has come: the sequence number and the hash of its newest record."""
 
     writer: str
@@ -213,15 +223,12 @@ class ChainPosition:
     hash: str = GENESIS
 
     def append(self, event: str) -> tuple[str, ChainPosition]:
-        """Return the record of an event that is given as JSON, and the position behind it.
+        """Return the record of an event, which is given as canonical JSON, and the position behind
+        it.
 
         The position is kept only if the record was written: a writer whose write may have failed
         goes on with a new chain.
         """
-        return self.append_canonical(canonicalize(event))
-
-    def append_canonical(self, event: str) -> tuple[str, ChainPosition]:
-        """Return the same for an event that is given as canonical JSON."""
         sequence = self.sequence + 1
         rest = (
             f'"previous":"{self.hash}","sequence":{sequence},"writer":"{self.writer}"}},{event[1:]}'

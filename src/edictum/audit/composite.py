@@ -59,3 +59,12 @@ class CompositeSink:
             raise ExceptionGroup(
                 f"{len(failures)} of {len(self._ports)} audit sinks {what}", failures
             )
+
+
+def list_sinks(sink: AuditSink) -> list[AuditSink]:
+    """Return the sinks of a CompositeSink, or the sink itself: a guard tries each of its sinks in
+    the same way, and one that is its own can be written to by its ledger.
+    """
+    if type(sink) is not CompositeSink:
+        return [sink]
+    return [inner for one in sink.sinks for inner in list_sinks(one)]

@@ -26,6 +26,7 @@ from edictum.audit._heads import (
     ChainFiles,
     NumberedLine,
     SinkChain,
+    hold_folder,
     hold_lock,
     read_retention,
 )
@@ -172,7 +173,7 @@ class FileAuditSink:
         self._synced = max(self._synced, written)  # it is not tried again
 
     def _add_record(self, text: str, chain: SinkChain) -> None:
-        record, position = chain.position.append_canonical(text)
+        record, position = chain.position.append(text)
         self._add(record)
         if chain.advance(position):
             self._sync_file()
@@ -290,9 +291,21 @@ class FileAuditSink:
                 if size == 0 or (size is not None and size + len(line) <= max_bytes):
                     self._write(file, line, size)
                     return file
-                if size is not None:
-                    self._rotated.rotate()
+            if size is not None:
+                self._rotate(file, max_bytes - len(line))
             self._close()
+
+    def _rotate(self, file: IO[bytes], most: int) -> None:
+        """Rotate the file, if it is still the one at the path and holds more than ``most``.
+
+        When another program has just moved the file, two processes hold locks of different files;
+        the lock of the folder keeps them from rotating at once, and from losing one of both. It is
+        taken first, because a rotation waits for the lock of the newest of the older files.
+        """
+        with hold_folder(self.path.parent), hold_lock(file):
+            size = self._find_size()
+            if size and size > most:
+                self._rotated.rotate()
 
     def _open(self) -> IO[bytes]:
         self._close()
@@ -321,8 +334,11 @@ class FileAuditSink:
             self._file.close()
             self._file = None
 
-    def close(self) -> None:
-        """Close the file. A chain ends here: a head says so, and the next event begins another."""
+    def close(self) -> Written:
+        """Close the file. A chain ends here: a head says so, and the next event begins another.
+
+        It is done when this returns; that may be awaited, as with all sinks.
+        """
         with self._lock:
             self._close()
             if self._timer is not None:
@@ -333,6 +349,7 @@ class FileAuditSink:
                     self._chain.write_head(is_closing=True)
                 except OSError as exc:
                     raise self._unwritable(exc) from exc
+        return WRITTEN
 
 
 def _write_due_head(sink: weakref.ref[FileAuditSink]) -> None:

@@ -69,6 +69,8 @@ def event_line(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> 
 
 def canonical_event(event: AuditEvent | Entry, redaction: RedactionPolicy | None) -> str:
     """Return the event of ``event_line`` as canonical JSON, for a chain."""
-    if redaction is None and isinstance(event, AuditEvent):
+    if redaction is not None:
+        return canonicalize(event_line(event, redaction))
+    if isinstance(event, AuditEvent):
         return canonicalize_data(event.to_dict())
-    return canonicalize(event_line(event, redaction))
+    return canonicalize(event.to_json(), is_exact=event.has_exact_numbers())

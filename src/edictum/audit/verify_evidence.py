@@ -26,11 +26,17 @@ def verify_file(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Verify a file of evidence.")
     parser.add_argument("file", help="the file of evidence")
     parser.add_argument("--public-key", help="a key that you have not from the file itself")
+    unsigned = "accept a file of which it is not signed that nothing was taken out"
+    parser.add_argument("--allow-unsigned", action="store_true", help=unsigned)
     options = parser.parse_args(argv)
-    text = Path(options.file).read_text(encoding="utf-8")
-    key = Path(options.public_key).read_text() if options.public_key else None
     try:
-        problems = list(find_problems(text, key))
+        text = Path(options.file).read_text(encoding="utf-8")
+        key = Path(options.public_key).read_text() if options.public_key else None
+    except (OSError, UnicodeDecodeError) as exc:
+        print(f"WRONG: a file cannot be read: {exc}")
+        return 1
+    try:
+        problems = list(find_problems(text, key, allow_unsigned=options.allow_unsigned))
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         problems = [f"the file is not evidence, or was changed: {type(exc).__name__}: {exc}"]
     for problem in problems:
@@ -44,18 +50,21 @@ def _tell(data: dict[str, Any], *, is_key_given: bool) -> None:
     count = len(data["selected"])
     print(f"OK: {count} events are proven by {len(data['heads'])} signed heads.")
     print(f"    {len(data['policies'])} policies, {len(data['approvals'])} approvals.")
+    if not data["manifest"]["signature"]:
+        print("    It is not signed what the file holds: parts may have been taken out.")
     if not is_key_given:
         print("    The key is the one in the file: compare it with one that you trust.")
 
 
-def find_problems(text: str, key: str | None) -> Iterator[str]:
+def find_problems(text: str, key: str | None, *, allow_unsigned: bool = False) -> Iterator[str]:
     """Yield everything that a file of evidence does not prove."""
     data = json.loads(text)
     if _to_canonical(data) != text:
         yield "the file is not canonical JSON (RFC 8785)"
-    if data["evidence_version"] != 1:
+    if data["evidence_version"] != 2:
         yield f"version {data['evidence_version']} of evidence is not known to this program"
         return
+    yield from _check_manifest(data, key or data["public_key"], allow_unsigned)
     listed: dict[tuple[str, int], str] = {}
     yield from _check_heads(data["heads"], key or data["public_key"], listed)
     yield from _check_records(data["records"], listed)
@@ -63,6 +72,20 @@ def find_problems(text: str, key: str | None) -> Iterator[str]:
     yield from _check_selection(data["selected"], records)
     yield from _check_policies(data["policies"])
     yield from _check_approvals(data["approvals"], records)
+
+
+def _check_manifest(data: dict[str, Any], key: str | None, allow_unsigned: bool) -> Iterator[str]:
+    """Check that every part is the one whose digest was signed, and that none is missing."""
+    manifest = data["manifest"]
+    if manifest["signature"]:
+        if key is not None and not _is_signed(manifest, key):
+            yield "the manifest is not signed with the key"
+    elif not allow_unsigned:
+        yield "it is not signed what the file holds: parts may have been taken out"
+    for name in sorted({*manifest["digests"], *data} - {"manifest"}):
+        digest = hashlib.sha256(_to_canonical(data.get(name)).encode()).hexdigest()
+        if manifest["digests"].get(name) != digest:
+            yield f"the part {name!r} is not the one that was signed"
 
 
 def _check_heads(lines: list[str], key: str | None, listed: dict[Any, str]) -> Iterator[str]:
@@ -79,7 +102,7 @@ def _check_heads(lines: list[str], key: str | None, listed: dict[Any, str]) -> I
             listed[writer["writer"], writer["sequence"]] = writer["hash"]
 
 
-def _is_signed(head: dict[str, Any], key: str) -> bool:
+def _is_signed(content: dict[str, Any], key: str) -> bool:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -87,9 +110,9 @@ def _is_signed(head: dict[str, Any], key: str) -> bool:
     public = load_pem_public_key(key.encode())
     if not isinstance(public, Ed25519PublicKey):
         raise TypeError("the public key is not of Ed25519")
-    signed = {name: value for name, value in head.items() if name != "signature"}
+    signed = {name: value for name, value in content.items() if name != "signature"}
     try:
-        public.verify(base64.b64decode(head["signature"]), _to_canonical(signed).encode())
+        public.verify(base64.b64decode(content["signature"]), _to_canonical(signed).encode())
     except InvalidSignature:
         return False
     return True

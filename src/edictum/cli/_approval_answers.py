@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edictum.approval import ApprovalQueue, GrantTerms, QueuedApproval
+from edictum.cli._approval_links import LinkedRequests
 from edictum.cli._approval_options import Shown, add_approver, add_json, read_approver, to_json_line
 from edictum.core.durations import parse_duration
 from edictum.core.values import dumps
@@ -26,10 +27,10 @@ DEFAULT_EDITOR = "vi"
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "edit":
-        parser.add_argument("id", metavar="ID", help="of a pending request")
+        parser.add_argument("id", metavar="ID", help="of a pending request; or its link")
         _add_changes(parser)
     else:
-        whose = "of a request or a grant" if name == "revoke" else "of a pending request"
+        whose = "of a request or a grant" if name == "revoke" else "of a pending request; or links"
         parser.add_argument("ids", nargs="+", metavar="ID", help=whose)
     if name == "approve":
         _add_grant(parser)
@@ -59,9 +60,9 @@ def _add_grant(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--any-args", action="store_true", help="all arguments may differ")
 
 
-def run(queue: ApprovalQueue, options: argparse.Namespace) -> int:
+def run(queue: Any, options: argparse.Namespace) -> int:
     """Give the answers; return 1 if one was not taken."""
-    approver = read_approver(options)
+    approver = "" if isinstance(queue, LinkedRequests) else read_approver(options)
     if options.subcommand == "edit":
         return _answer_each([options.id], options, lambda it: _edit(queue, options, it, approver))
     if options.subcommand == "revoke":

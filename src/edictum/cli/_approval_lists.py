@@ -14,6 +14,7 @@ from edictum.cli._approval_options import (
     add_row_filters,
     format_moment,
     format_request,
+    list_all,
     to_json_line,
 )
 from edictum.cli._audit_options import print_tables
@@ -21,18 +22,16 @@ from edictum.core.values import dumps
 from edictum.errors import EdictumInputError
 from edictum.execution.portal import PORTAL
 
-DEFAULT_ROWS = 100
 REQUEST_COLUMNS = ("id", "asked", "until", "session", "tool", "arguments", "question")
 GRANT_COLUMNS = ("id", "granted by", "until", "session", "tool", "arguments", "other arguments")
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "show":
-        parser.add_argument("id", metavar="ID", help="of a request")
+        parser.add_argument("id", metavar="ID", help="of a request; or its link")
     else:
         add_row_filters(parser)
-        most = f"at most so many, {DEFAULT_ROWS} unless given"
-        parser.add_argument("--limit", type=int, default=DEFAULT_ROWS, metavar="N", help=most)
+        parser.add_argument("--limit", type=int, metavar="N", help="at most so many; all without")
         parser.add_argument("--after", metavar="ID", help="those after this one: the next page")
     add_json(parser)
 
@@ -41,16 +40,13 @@ def run(queue: ApprovalQueue, options: argparse.Namespace) -> int:
     """Print requests, one request, or grants."""
     if options.subcommand == "show":
         return _show(queue, options)
-    wanted = {
-        "session_id": options.session,
-        "tool_name": options.tool,
-        "limit": options.limit,
-        "after": options.after,
-    }
-    if options.subcommand == "list":
-        _print_rows(PORTAL.run(queue.pending(**wanted)), options)
+    listed: Any = queue.pending if options.subcommand == "list" else queue.grants
+    wanted = {"session_id": options.session, "tool_name": options.tool}
+    if options.limit is None:
+        _print_rows(list_all(listed, after=options.after, **wanted), options)
     else:
-        _print_rows(PORTAL.run(queue.grants(**wanted)), options)
+        page = listed(**wanted, limit=options.limit, after=options.after)
+        _print_rows(PORTAL.run(page), options)
     return 0
 
 

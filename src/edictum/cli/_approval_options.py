@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import argparse
 import getpass
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from edictum.approval import ApprovalGrant, ApprovalQueue, QueuedApproval, open_approvals
 from edictum.audit._report_tables import escape_hidden
 from edictum.core.values import dumps
 from edictum.errors import EdictumConfigError
+from edictum.execution.portal import PORTAL
 from edictum.sessions._urls import read_scheme, read_sqlite_path
 
 Shown: TypeAlias = QueuedApproval | ApprovalGrant
+R = TypeVar("R", QueuedApproval, ApprovalGrant)
+PAGE = 100
 
 
-def open_store(url: str) -> ApprovalQueue:
+def open_store(url: str | None) -> ApprovalQueue:
     """Return the queue of a URL. A file that is not there is a mistake, not a new queue."""
+    if url is None:
+        hint = "Add --store URL, or name requests by their links."
+        raise EdictumConfigError("The approval store is not named.", hint=hint)
     if read_scheme(url) == "sqlite":
         path = read_sqlite_path(url.partition("?")[0])
         if not Path(path).exists():
@@ -52,6 +58,21 @@ def read_approver(options: argparse.Namespace) -> str:
     except (OSError, KeyError, ImportError) as exc:
         hint = "Use --approver NAME."
         raise EdictumConfigError("The operating system does not name its user.", hint=hint) from exc
+
+
+def list_all(
+    listed: Callable[..., Coroutine[Any, Any, Sequence[R]]], *, after: str | None, **wanted: Any
+) -> list[R]:
+    """Return all requests, or grants, asked for page by page."""
+    found: list[R] = []
+    while page := PORTAL.run(listed(**wanted, limit=PAGE, after=after)):
+        found += page
+        after = get_id(page[-1])
+    return found
+
+
+def get_id(row: Shown) -> str:
+    return row.approval_id if isinstance(row, QueuedApproval) else row.grant_id
 
 
 def to_json_line(row: Shown) -> str:

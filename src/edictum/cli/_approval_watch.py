@@ -18,6 +18,7 @@ from edictum.cli._approval_options import (
     add_json,
     add_row_filters,
     format_request,
+    list_all,
     read_approver,
     to_json_line,
 )
@@ -25,7 +26,6 @@ from edictum.errors import BackendError, EdictumConfigError, EdictumInputError
 from edictum.execution.portal import PORTAL
 
 WATCH_EVERY_S = 0.5
-PAGE = 100
 KEYS = "[y] yes  [n] no  [e] edit  [g] yes for this session  [s] later  [q] quit"
 
 
@@ -64,15 +64,8 @@ class _Watch:
         return [row for row in found if row.approval_id not in self._seen]
 
     def _list_pending(self) -> list[QueuedApproval]:
-        wanted: dict[str, Any] = {
-            "session_id": self._options.session,
-            "tool_name": self._options.tool,
-        }
-        found: list[QueuedApproval] = []
-        after: str | None = None
-        while page := PORTAL.run(self._queue.pending(**wanted, limit=PAGE, after=after)):
-            found += page
-            after = page[-1].approval_id
+        wanted = {"session_id": self._options.session, "tool_name": self._options.tool}
+        found = list_all(self._queue.pending, after=None, **wanted)
         self._seen &= {row.approval_id for row in found}
         return found
 

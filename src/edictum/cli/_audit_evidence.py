@@ -19,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "a bundle that was in force; layers are joined by commas"
     parser.add_argument("--policy", action="append", default=[], metavar="FILES", help=what)
     parser.add_argument("--public-key", metavar="FILE", help="of the key that signed the heads")
+    key = "the private key of the log: signs what the file holds, so that nothing can be taken out"
+    parser.add_argument("--key", metavar="FILE", help=key)
     script = "write the program that verifies it, which needs nothing of edictum"
     parser.add_argument("--script", metavar="FILE", help=script)
     parser.add_argument("--json", action="store_true", help="say what was written as JSON")
@@ -31,6 +33,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         options.to,
         policies=[files.split(",") for files in options.policy],
         public_key=options.public_key,
+        key=options.key,
         **read_filter_options(options),
     )
     if options.script:
@@ -41,6 +44,8 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         print(f"{made.selected:,} events in {made.records:,} records: {options.to}")
         for version in made.unknown_policies:
             print(f"The text of the policy {version} was not given; pass it with --policy.")
+        if not options.key:
+            print("What the file holds is not signed; sign it with --key.")
         if made.unlisted:
             print(f"{made.unlisted:,} of them are behind the newest head: nothing proves them yet.")
     return 1 if made.unlisted else 0

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from edictum.audit import LogReading
 from edictum.audit._filters import EventData, EventFilter, read_filter
-from edictum.audit._reading import GZIP_MAGIC, MAX_LINE_BYTES, ZSTD_MAGIC, parse_line
+from edictum.audit._reading import GZIP_MAGIC, MAX_LINE_BYTES, TOO_LONG, ZSTD_MAGIC, parse_line
 from edictum.audit._report_tables import format_cell
 from edictum.cli._audit_options import add_filters, make_row, read_filter_options, tell_problems
-from edictum.core.values import dumps
+from edictum.core.values import write_sorted
 from edictum.errors import EdictumConfigError
 
 FIRST_WINDOW_BYTES = 256 * 1024
@@ -36,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Print the newest events; return 1 if one of the lines could not be read."""
     wanted = read_filter(read_filter_options(options))
+    scheme, mark, _ = options.file.partition("://")
+    if mark:
+        hint = "Use edictum audit query, with --since."
+        raise EdictumConfigError(f"tail reads files of JSON lines, not {scheme}://.", hint=hint)
     with closing(LogTail(Path(options.file), wanted)) as log:
         for event in log.read_last(max(options.count, 0)):
             _print_event(event, as_json=options.json)
@@ -46,7 +50,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _print_event(event: EventData, *, as_json: bool) -> None:
     cells = map(format_cell, filter(None, make_row(event)))
-    print(dumps(event) if as_json else "  ".join(cells), flush=True)
+    print(write_sorted(event) if as_json else "  ".join(cells), flush=True)
 
 
 class LogTail:
@@ -63,6 +67,7 @@ class LogTail:
             hint = "Use edictum audit query."
             raise EdictumConfigError(f"tail cannot read {path}: it is compressed.", hint=hint)
         self.reading = LogReading()
+        self._is_inside = False  # of a line of which the rest is not read
 
     def close(self) -> None:
         self._file.close()
@@ -74,8 +79,7 @@ class LogTail:
             self.reading = LogReading()
             start = max(size - window, 0)
             self._file.seek(start)
-            if start:
-                self._file.readline()  # the line that the window begins in
+            self._is_inside = start > 0  # of the line that the window begins in
             found = deque(self._read_new(), maxlen=count)
             if len(found) == count or not start:
                 return list(found)
@@ -89,23 +93,35 @@ class LogTail:
                 yield from self._read_new()  # what was written before the file was moved
                 self._file.close()
                 self._file = self._path.open("rb")
+                self._is_inside = False
             else:
                 self._start_again()
                 time.sleep(TAIL_POLL_S)
 
     def _read_new(self) -> Iterator[EventData]:
         """Yield the events of all whole lines behind the position of the file."""
-        while line := self._file.readline(MAX_LINE_BYTES):
-            if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
-                self._file.seek(-len(line), os.SEEK_CUR)  # it is being written
-                return
-            if line.isspace():
-                continue
+        while line := self._read_line():
             event = parse_line(line)
             if isinstance(event, str):
                 self.reading.note_problem(event, str(self._path))
             elif all(test(event) for test in self._tests):
                 yield event
+
+    def _read_line(self) -> bytes:
+        """Return the next whole line, without those that are blank or too long to be held."""
+        while line := self._file.readline(MAX_LINE_BYTES):
+            is_end = line.endswith(b"\n")
+            if self._is_inside:
+                self._is_inside = not is_end
+            elif is_end and not line.isspace():
+                return line
+            elif not is_end and len(line) < MAX_LINE_BYTES:
+                self._file.seek(-len(line), os.SEEK_CUR)  # it is being written
+                return b""
+            elif not is_end:
+                self._is_inside = True
+                self.reading.note_problem(TOO_LONG, str(self._path))
+        return b""
 
     def _is_replaced(self) -> bool:
         """Return whether the path names another file now."""
@@ -120,3 +136,4 @@ class LogTail:
         """Go back to the start of a file that was truncated."""
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
             self._file.seek(0)
+            self._is_inside = False

@@ -52,9 +52,18 @@ def _print_result(found: Verification) -> None:
     for note in found.notes[:MAX_TOLD]:
         print(f"note: {format_cell(note)}")
     told = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items())
-    print(
-        f"{'OK' if found.ok else f'WRONG ({told})'}: {found.records:,} records of"
-        f" {found.writers:,} writers, {found.heads:,} heads"
+    print(f"{'OK' if found.ok else f'WRONG ({told})'}: {_describe_read(found)}")
+
+
+def _describe_read(found: Verification) -> str:
+    """Return what was verified, in one sentence, and what was compared with a ledger."""
+    compared = f"{found.compared:,} events compared with the ledger"
+    compared += f", {found.in_doubt:,} calls in doubt." if found.in_doubt else "."
+    if found.compared and not (found.records or found.heads):
+        return compared
+    records = (
+        f"{found.records:,} records of {found.writers:,} writers, {found.heads:,} heads"
         f" ({f'signed, key {found.key}' if found.key else 'signatures not checked'}),"
         f" {found.unlisted:,} records behind the newest head, {found.deleted:,} deleted."
     )
+    return f"{records} {compared}" if found.compared else records

@@ -26,6 +26,7 @@ from edictum.cli._mcp_access import (
     move_challenge,
     move_resource,
 )
+from edictum.cli._mcp_direct import DirectClient, is_direct
 from edictum.cli._mcp_elicitation import CANCELLED, Elicitations, can_elicit, is_initialize
 from edictum.cli._mcp_http import (
     SESSION_HEADER,
@@ -33,7 +34,7 @@ from edictum.cli._mcp_http import (
     make_http_client,
     make_routing_headers,
 )
-from edictum.cli._mcp_port import list_addresses, listen
+from edictum.cli._mcp_port import join_writes, list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
 from edictum.cli._mcp_resume import read_with_resumption
 from edictum.cli._mcp_sse import SseSession
@@ -45,10 +46,10 @@ from edictum.cli._mcp_streams import (
     ReplyStream,
     Response,
     ResumableStreams,
+    make_length,
 )
 from edictum.cli._mcp_tokens import TokenError, TokenVerifier
 from edictum.cli._mcp_wire import (
-    COMMENT,
     ENDPOINT,
     EVENTS_TYPE,
     INTERNAL_ERROR,
@@ -87,6 +88,7 @@ UNREADABLE_BODY = object()
 FORM_TYPE = "application/x-www-form-urlencoded"
 BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
 UNJUDGED = "The answer can no longer be judged: this stream was left for too long."
+BEGUN_S = 0.1  # after which a call is answered by a stream, if the server answers by one
 STREAM_REST_S = 1.0  # how long a stream may go on after its answer
 SHUTDOWN_S = 5  # how long open requests may take to end when the proxy is stopped
 MAX_SESSIONS = 100_000  # of clients, that are remembered
@@ -116,7 +118,12 @@ class Gateway:
         parts = urlsplit(url)
         self._path, self._verifier = parts.path or "/", verifier
         self._elicitations = Elicitations()
-        self._adapter, self._client = adapter, make_http_client(headers)
+        self._adapter = adapter
+        self._client = (
+            DirectClient(url, headers)
+            if is_direct(url)
+            else make_http_client(headers, keeps_cookies=False)
+        )
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._times, self._access = times or StreamTimes(), access or AccessCheck([ANY_HOST])
         self._sessions = NegotiatedSessions()
@@ -272,7 +279,7 @@ class Gateway:
             body = await got.aread()  # all of it, before the client is told that there is one
             if scope["path"].startswith(RESOURCE_PATH):
                 body = move_resource(body, self._origin, scope)
-            await response.start(got.status_code, headers)
+            await response.start(got.status_code, [*headers, make_length(body)])
             await response.end(body)
             return
         await response.start(got.status_code, headers)
@@ -342,7 +349,8 @@ class Gateway:
 
     async def _post(self, scope: Any, message: MCPMessage) -> None:
         async with self._open_stream(scope, json.dumps(message).encode()) as got:
-            got.raise_for_status()
+            if not got.is_success:
+                raise ConnectionError(f"the server answered with status {got.status_code}")
 
     # --- Calls ------------------------------------------------------------------------------------
 
@@ -402,14 +410,18 @@ class Gateway:
                 status.code = got.status_code
                 status.headers = _keep_refusal_headers(self._keep_headers(got.headers, scope))
             elif get_media_type(got) == EVENTS_TYPE:
-                await stream.add(COMMENT)  # so the client sees that the server has begun
+                # so a client that waits sees that the server has begun; most answers are there
+                held.callback(
+                    asyncio.get_running_loop().call_later(BEGUN_S, stream.show_start).cancel
+                )
             events = self._read_events(scope, got, lambda: status.is_answered)
             held.push_async_callback(events.aclose)
             async for event in events:
                 messages = event.parse()
                 if (answer := next(filter(is_answer, messages), None)) is not None:
                     status.is_answered, status.event_id = True, event.event_id
-                    self._end_later(events, held.pop_all())
+                    if get_media_type(got) == EVENTS_TYPE:
+                        self._end_later(events, held.pop_all())
                     return answer
                 for kept in _filter_event(event, lambda said: said):
                     await stream.add(kept)
@@ -489,15 +501,13 @@ class ServerStatus:
 
         After a success clients would wait for one.
         """
-        typed = [(b"content-type", JSON_TYPE.encode())]
         if self.is_answered:
-            await response.start(self.code, [*self.headers, *typed])
+            await response.respond(self.code, JSON_TYPE, answer.data.encode(), self.headers)
         elif self.code < 300:
-            await response.start(200, typed)
+            await response.respond(200, JSON_TYPE, answer.data.encode())
         else:
             await response.start(self.code, self.headers)
-        has_body = self.is_answered or self.code < 300
-        await response.end(answer.data.encode() if has_body else b"")
+            await response.end()
 
 
 def _filter_event(
@@ -606,8 +616,10 @@ async def serve_port(
     sockets = listen(host, port)
     access = check_access(sockets, host, allowed_hosts)
     gateway = Gateway(adapter, url, headers, times, access, verifier)
-    options = {"log_level": "warning", "lifespan": "off", "ws": "none"}
+    options = {"log_level": "warning", "lifespan": "off", "ws": "none", "access_log": False}
     config = uvicorn.Config(gateway, timeout_graceful_shutdown=SHUTDOWN_S, **options)
+    config.load()
+    config.http_protocol_class = join_writes(config.http_protocol_class)
     served = list_addresses(sockets, urlsplit(url).path)
     print(f"edictum mcp-proxy: listening on {served}", file=sys.stderr, flush=True)
     await uvicorn.Server(config).serve(sockets)

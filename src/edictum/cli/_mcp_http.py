@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
@@ -13,6 +14,7 @@ from edictum._logs import MCP_DROPPED, log
 from edictum._optional import import_optional
 from edictum.adapters.mcp import VERSION_KEY, MCPAdapter, MCPMessage
 from edictum.cli._mcp_access import is_at
+from edictum.cli._mcp_direct import KEEP_ALIVE_S
 from edictum.cli._mcp_elicitation import CANCELLED
 from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_resume import read_again_and_again, read_with_resumption
@@ -32,18 +34,19 @@ from edictum.cli._mcp_wire import (
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
-KEEP_ALIVE_S = 3.0  # less than servers allow, or one of both would close it under a call
 END_SESSION_TIMEOUT_S = 5.0
 ENDPOINT_TIMEOUT_S = 30.0
 ACCEPT_EVENTS = {"accept": EVENTS_TYPE}
 OLDER_STATUS = {400, 404, 405}  # by which a server of HTTP+SSE refuses to be greeted at its URL
 
 
-def make_http_client(headers: Mapping[str, str]) -> Any:
+def make_http_client(headers: Mapping[str, str], *, keeps_cookies: bool = True) -> Any:
+    """Return a client. One for several users keeps no cookies: they would be those of another."""
     httpx = import_optional("httpx", "mcp")
+    jar = CookieJar(DefaultCookiePolicy(allowed_domains=None if keeps_cookies else []))
     limits = httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S)
     timeout = httpx.Timeout(30, read=None)
-    return httpx.AsyncClient(headers=dict(headers), timeout=timeout, limits=limits)
+    return httpx.AsyncClient(headers=dict(headers), timeout=timeout, limits=limits, cookies=jar)
 
 
 def make_routing_headers(message: MCPMessage) -> dict[str, str]:

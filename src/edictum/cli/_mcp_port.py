@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 from edictum.errors import EdictumConfigError
 
@@ -55,6 +57,43 @@ def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
             absent = exc
     if not sockets and absent is not None:
         raise absent
+
+
+class JoinedWrites:
+    """A transport that sends what is written in one turn of the event loop with one system call.
+
+    A client that is sent the head of an answer alone wakes for nothing.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._parts = transport, list[bytes]()
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def join_writes(protocol: Any) -> Any:
+    """Return a protocol of the web server whose connections join what is written."""
+
+    class JoiningProtocol(protocol):  # type: ignore[misc]  # the web server chooses its base
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(JoinedWrites(transport))
+
+    return JoiningProtocol
 
 
 def list_addresses(sockets: Sequence[socket.socket], path: str) -> str:

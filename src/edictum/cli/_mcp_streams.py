@@ -51,9 +51,17 @@ class Response:
         await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
         await self.end()
 
-    async def respond(self, status: int, media_type: str, body: bytes) -> None:
-        await self.start(status, [(b"content-type", media_type.encode())])
+    async def respond(
+        self, status: int, media_type: str, body: bytes, headers: Headers | None = None
+    ) -> None:
+        typed = (b"content-type", media_type.encode())
+        await self.start(status, [*(headers or []), typed, make_length(body)])
         await self.end(body)
+
+
+def make_length(body: bytes) -> tuple[bytes, bytes]:
+    """Return the header of a whole body: without it the end is one more write."""
+    return b"content-length", str(len(body)).encode()
 
 
 class ReplyStream:
@@ -92,6 +100,11 @@ class ReplyStream:
 
     async def add(self, event: StreamEvent) -> None:
         await self._waiting.put(event)
+
+    def show_start(self) -> None:
+        """Let the client see that its answer has begun, if there is nothing else to see."""
+        if not self._is_closed and self._waiting.empty():
+            self._waiting.put_nowait(COMMENT)
 
     async def get(self, timeout_s: float | None) -> StreamEvent | None:
         """Return the next event, a comment after a silence, None at the end."""

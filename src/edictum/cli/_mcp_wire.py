@@ -103,14 +103,31 @@ def make_error_response(message_id: Any, reason: str, code: int = SERVER_ERROR) 
 # --- Parsing --------------------------------------------------------------------------------------
 
 
+# What a message, or its params, may have to say what is called.
+CALLING_KEYS = frozenset({"jsonrpc", "id", "method", "params", "name", "arguments", "uri"})
+
+
 def parse_json(data: bytes | str) -> Any:
-    """Parse a text; raise a ValueError that repeats nothing of it."""
+    """Parse a text; raise a ValueError that repeats nothing of it.
+
+    Keys that differ from those of a call only in case are refused: some parsers take them for the
+    same, and would read another call than was judged.
+    """
     try:
-        return json.loads(data)
+        parsed = json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise ValueError(
             f"what came is not JSON, or too deep or too large to be read (length {len(data)})"
         ) from exc
+    for message in list_messages(parsed):
+        params = message.get("params")
+        if _has_odd_case(message) or (isinstance(params, dict) and _has_odd_case(params)):
+            raise ValueError("a key of the message differs from one of MCP only in case")
+    return parsed
+
+
+def _has_odd_case(part: dict[str, Any]) -> bool:
+    return any(key not in CALLING_KEYS and key.lower() in CALLING_KEYS for key in part)
 
 
 def find_unread_id(line: bytes) -> Any:

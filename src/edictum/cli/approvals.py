@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
+from edictum.cli._approval_links import LinkedRequests, is_link
 from edictum.cli._approval_options import open_store
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
@@ -28,13 +30,15 @@ APPROVAL_COMMANDS = {
     ),
 }
 
+BY_LINK = ("show", "approve", "deny", "edit")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", metavar="subcommand", required=True)
     for name, (module, what) in APPROVAL_COMMANDS.items():
         subcommand = subcommands.add_parser(name, help=what, description=what)
-        store = "the store: sqlite:///file.db, redis://, valkey://, postgresql://"
-        subcommand.add_argument("--store", required=True, metavar="URL", help=store)
+        store = "the store: sqlite:///file.db, redis://, valkey://, postgresql://; not for links"
+        subcommand.add_argument("--store", metavar="URL", help=store)
         import_module(module).add_arguments(name, subcommand)
 
 
@@ -43,9 +47,10 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     if rest:
         hint = "Put ids and options before it."
         raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
-    queue = open_store(options.store)
+    command = import_module(APPROVAL_COMMANDS[options.subcommand][0])
+    queue: Any = LinkedRequests() if _has_links(options) else open_store(options.store)
     try:
-        code: int = import_module(APPROVAL_COMMANDS[options.subcommand][0]).run(queue, options)
+        code: int = command.run(queue, options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has enough, as ``head`` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,3 +58,15 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     finally:
         PORTAL.run(queue.close())
     return code
+
+
+def _has_links(options: argparse.Namespace) -> bool:
+    """Return whether requests are named by links, in place of a store and their ids."""
+    if options.store is not None or options.subcommand not in BY_LINK:
+        return False
+    named = options.ids if hasattr(options, "ids") else [options.id]
+    if not all(map(is_link, named)):
+        return False
+    if getattr(options, "approver", None):
+        raise EdictumConfigError("A link says who answers.", hint="Leave --approver out.")
+    return True

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edictum.core.call import SideEffect, ToolCall
-from edictum.core.policy import Policy, ToolEntry
+from edictum.core.policy import Policy
+from edictum.core.tool_entry import ToolEntry
 from edictum.runtime.clock import SYSTEM
 
 ToolEnvelope = ToolCall

@@ -9,7 +9,8 @@ from edictum.compat.calls import ToolCatalog
 from edictum.core.call import SideEffect, ToolCall
 from edictum.core.contract import Contract, Kind
 from edictum.core.hooks import HookRegistration
-from edictum.core.policy import Policy, ToolEntry
+from edictum.core.policy import Policy
+from edictum.core.tool_entry import ToolEntry
 
 
 class OlderGuard:

@@ -22,7 +22,7 @@ from edictum.contracts._selectors import (
     resolver,
 )
 from edictum.core.charges import AmountSource
-from edictum.core.policy import AMOUNT_KEYS
+from edictum.core.tool_entry import AMOUNT_KEYS
 from edictum.errors import EdictumConfigError
 
 if TYPE_CHECKING:

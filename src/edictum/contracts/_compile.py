@@ -51,10 +51,11 @@ from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
 from edictum.core.decide import describe, type_and_text
 from edictum.core.library_values import NotReadableError
 from edictum.core.limits import Limit
-from edictum.core.policy import AMOUNT_KEYS, SuccessRule, ToolEntry, tool_entry
+from edictum.core.policy import SuccessRule
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.replacements import Replace, keyed_hash, mask, redact
 from edictum.core.scopes import ScopedLimits
+from edictum.core.tool_entry import AMOUNT_KEYS, ToolEntry, tool_entry
 from edictum.explanation import ConditionNode
 
 SOURCES = {

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._report import CompositionOverride, CompositionReport, ShadowContract
 from edictum.core._records import replace
-from edictum.core.policy import AMOUNT_KEYS
+from edictum.core.tool_entry import AMOUNT_KEYS, inherit_settings
 
 _Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -68,17 +68,12 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
 
 
 def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
-    """Return the entries of both; one of ``above`` keeps the amounts and the pin of ``below``."""
-    tools = {**below, **above}
-    for name in below.keys() & above.keys():
-        amounts = {
-            key: {**below[name].get(key, {}), **above[name].get(key, {})}
-            for key in AMOUNT_KEYS
-            if key in below[name]
-        }
-        pin = {"pin": below[name]["pin"]} if "pin" in below[name] else {}
-        tools[name] = {**pin, **above[name], **amounts}
-    return tools
+    """Return the entries of both; one of ``above`` inherits from its namesake in ``below``."""
+    both = below.keys() & above.keys()
+    inherited = {
+        name: {**above[name], **inherit_settings(above[name], below[name])} for name in both
+    }
+    return {**below, **above, **inherited}
 
 
 def _merge_success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:

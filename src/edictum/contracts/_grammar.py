@@ -34,7 +34,7 @@ from edictum.contracts._vocabulary import ALLOW, APPROVE, DENY, VOCABULARIES, Vo
 from edictum.core.approvers import MAX_COUNT
 from edictum.core.contract import MESSAGE_MAX_CHARS
 from edictum.core.limits import MAX_AMOUNT, SESSION_FIELDS, TOOL_FIELDS
-from edictum.core.policy import PIN_PATTERN, RUN_IN, TOOL_KEYS
+from edictum.core.tool_entry import ENTRY_SETTINGS, PIN_PATTERN, RUN_IN
 from edictum.redaction import PII_NAMES, SECRETS
 
 API_VERSION = "edictum/v1"
@@ -231,21 +231,19 @@ _LIMIT_FIELDS: dict[str, Field] = {
     "max_amounts": Field(MapOf(AMOUNT)),
 }
 LIMITS = Record({**_LIMIT_FIELDS, "per": Field(Duration())}, any_of=(tuple(_LIMIT_FIELDS),))
+# by the names that ``core.tool_entry`` gives them
+_SETTING_SHAPES: dict[str, Shape] = {
+    "side effect": words("pure", "read", "write", "irreversible"),
+    "run_in": words(*RUN_IN),
+    "boolean": Boolean(),
+    "duration": Duration(),
+    "tool": TOOL_NAME,
+    "amounts": MapOf(STATED_AMOUNT),
+    "pin": PIN,
+}
 TOOL_ENTRY = Record(
-    {
-        "side_effect": Field(words("pure", "read", "write", "irreversible")),
-        "idempotent": Field(Boolean()),
-        "timeout_s": Field(Duration()),
-        "run_in": Field(words(*RUN_IN)),
-        "retry_on_timeout": Field(Boolean()),
-        "retry_on_failure": Field(Boolean()),
-        "verify": Field(TOOL_NAME),
-        "preview": Field(TOOL_NAME),
-        "amounts": Field(MapOf(STATED_AMOUNT)),
-        "actual": Field(MapOf(STATED_AMOUNT)),
-        "pin": Field(PIN),
-    },
-    any_of=(TOOL_KEYS,),
+    {name: Field(_SETTING_SHAPES[setting.kind.shape]) for name, setting in ENTRY_SETTINGS.items()},
+    any_of=(tuple(ENTRY_SETTINGS),),
 )
 SUCCESS_RULE = Record(
     {

@@ -28,7 +28,7 @@ from edictum.contracts._vocabulary import VOCABULARIES
 from edictum.core.approvers import Approvers
 from edictum.core.contract import Kind
 from edictum.core.limits import SESSION_SCOPE, TOOL_FIELDS
-from edictum.core.policy import AMOUNT_KEYS
+from edictum.core.tool_entry import AMOUNT_KEYS
 from edictum.errors import EdictumConfigError
 from edictum.redaction import SECRETS
 

@@ -352,16 +352,32 @@ def _elements(value: Any) -> list[Any]:
     return list(value)
 
 
+JOINED_TEXTS = 1_000  # that are looked at together
+
+
 def text_of(result: Any) -> str | None:
     """Return a result as text, and what printing would escape or leave out, for patterns."""
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
         return result.decode("utf-8", "replace")
-    whole = str(result)
-    opened = [str(to_searched_json(result))] if _prints_itself(result) else []
-    escaped = [text for text in texts(result) if repr(text)[1:-1] != text]
-    return "\n".join([whole, *opened, *escaped]) if opened or escaped else whole
+    parts = [str(result)]
+    if _prints_itself(result):
+        result = to_searched_json(result)
+        parts.append(str(result))
+    parts += _find_escapes(texts(result))
+    return "\n".join(parts)
+
+
+def _find_escapes(found: list[str]) -> list[str]:
+    """Return the texts that are written otherwise inside of a list than alone."""
+    escaped: list[str] = []
+    for start in range(0, len(found), JOINED_TEXTS):
+        part = found[start : start + JOINED_TEXTS]
+        joined = "".join(part)
+        if not joined.isprintable() or "\\" in joined or "'" in joined:
+            escaped += [text for text in part if repr(text)[1:-1] != text]
+    return escaped
 
 
 _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, type(None)})

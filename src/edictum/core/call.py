@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from edictum.core._records import frozen_maker
-from edictum.core.freeze import EMPTY, FlatDict, FrozenDict, freeze_args, snapshot_dict
+from edictum.core.freeze import EMPTY, FrozenDict, freeze_args, freeze_flat, snapshot_dict
 from edictum.core.parameters import fill_args, fill_argument
-from edictum.core.values import SCALARS
 from edictum.errors import EdictumInputError
 
 SHELL_TOOLS = frozenset({"bash", "shell", "sh", "exec", "run_command", "run_shell_command"})
@@ -183,10 +182,8 @@ def snapshot(tool_name: str, args: object) -> FrozenDict:
             f" {type(args).__name__}.",
             hint="Pass a dict, {} when the tool takes none.",
         )
-    for key, value in args.items():
-        if type(key) is not str or type(value) not in SCALARS:
-            return _deep_snapshot(tool_name, args)
-    return FlatDict(args)
+    flat = freeze_flat(args)
+    return _deep_snapshot(tool_name, args) if flat is None else flat
 
 
 def _deep_snapshot(tool_name: str, args: Mapping[Any, Any]) -> FrozenDict:

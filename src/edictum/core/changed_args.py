@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from edictum.core.call import ToolCall
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.values import dumps, is_same
 from edictum.errors import EdictumInputError
@@ -34,9 +35,10 @@ def find_hidden(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | No
 
 
 def change_args(
-    args: Mapping[str, Any], shown: Mapping[str, Any], wanted: Mapping[str, Any]
+    call: ToolCall, shown: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments that a person wants, with those that stay as they are in the call.
+    """Return the arguments that a person wants, with those that stay as they are in the call: a
+    default that is given back as it was shown stays left out.
 
     Raises EdictumInputError for what cannot be meant.
     """
@@ -44,11 +46,10 @@ def change_args(
         raise EdictumInputError("Changed arguments are a mapping of names to values.")
     if (hidden := find_hidden(shown, wanted)) is not None:
         raise EdictumInputError(f"The changed argument {hidden!r:.80} holds {REDACTED}.")
-    changes = compare_args(shown, wanted)
-    return {name: changes[name] if name in changes else _keep(args, name) for name in wanted}
-
-
-def _keep(args: Mapping[str, Any], name: str) -> Any:
-    if name not in args:  # its name was hidden as well
-        raise EdictumInputError(f"The call has no argument {name!r:.80}.")
-    return args[name]
+    changes, known = compare_args(shown, wanted), call.effective_args
+    for name in wanted:
+        if name not in changes and name not in known:  # its name was hidden as well
+            raise EdictumInputError(f"The call has no argument {name!r:.80}.")
+    args = call.args
+    named = [name for name in wanted if name in changes or name in args]
+    return {name: changes[name] if name in changes else args[name] for name in named}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from edictum.core._records import record, replace
+from edictum.core._records import maker, record, replace
 from edictum.core.call import ToolCall
 from edictum.core.decide import describe
 from edictum.core.decision import USER_ERRORS
@@ -60,6 +60,7 @@ class Charges:
         return self.actual is not None or bool(self.measures)
 
 
+make_charges = maker(Charges)
 NO_CHARGES = Charges()
 
 
@@ -91,7 +92,7 @@ def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
         try:
             amounts |= amounts_in_millionths("amounts", charges.estimate(call))
         except USER_ERRORS as exc:
-            problems.append(f"The amounts of the call could not be told: {_explain(exc)}")
+            problems.append(f"The amounts of the call could not be determined: {_explain(exc)}")
     for name, source in charges.sources.items():
         if name in amounts:
             continue
@@ -133,7 +134,7 @@ def measure_charges(charges: Charges, value: Any) -> Charges:
             used = amounts_in_millionths("actual_amounts", charges.actual(value))
         except USER_ERRORS as exc:
             why = _explain(exc)
-            notes.append(f"actual_amounts gave no answer, so the estimate was counted: {why}")
+            notes.append(f"actual_amounts failed, so the estimate was counted: {why}")
     for name, source in charges.measures.items():
         if name in used:
             continue

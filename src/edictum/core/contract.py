@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from edictum.core._records import frozen_maker
 from edictum.core.approvers import Approvers
 from edictum.core.freeze import EMPTY, freeze_args
+from edictum.core.redaction import shorten_without_secrets
 from edictum.core.signatures import check_takes
 from edictum.errors import EdictumConfigError
 
@@ -93,7 +94,7 @@ Check = Callable[..., Verdict | Awaitable[Verdict]]
 
 def shorten_message(message: str) -> str:
     text = message if isinstance(message, str) else str(message)
-    return text if len(text) <= MESSAGE_MAX_CHARS else text[: MESSAGE_MAX_CHARS - 3] + "..."
+    return shorten_without_secrets(text, MESSAGE_MAX_CHARS)
 
 
 # How programs written for the older library read contracts, which were functions with attributes.

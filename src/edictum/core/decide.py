@@ -25,6 +25,8 @@ from edictum.core.decision import (
     HookAnswer,
     Objection,
     all_answers,
+    make_answer,
+    make_decision,
 )
 from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookDecision, HookRegistration, HookResult
@@ -69,7 +71,7 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
     return ask_it
 
 
-def _fused(
+def _fuse_runs(
     contracts: tuple[Contract, ...], ask_run: Callable[[tuple[Contract, ...]], Callable[..., Any]]
 ) -> list[Callable[..., Any]]:
     """Return a function per run of neighbours that are asked together."""
@@ -79,7 +81,7 @@ def _fused(
 
 def make_asker(contracts: tuple[Contract, ...]) -> Callable[[Any], list[tuple[Contract, Any]]]:
     """Return a function that asks contracts about a call; a compiler may have fused neighbours."""
-    parts = _fused(contracts, lambda run: _ask_one(*run) if len(run) == 1 else ask_each(run))
+    parts = _fuse_runs(contracts, lambda run: _ask_one(*run) if len(run) == 1 else ask_each(run))
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call: []
     return lambda call: [answer for part in parts for answer in part(call)]
@@ -89,7 +91,7 @@ def make_after_asker(
     contracts: tuple[Contract, ...],
 ) -> Callable[[ToolCall, Any], list[tuple[Contract, Any]]]:
     """Return a function that asks postconditions about a call and its result."""
-    parts = _fused(contracts, lambda run: partial(ask_after, run))
+    parts = _fuse_runs(contracts, lambda run: partial(ask_after, run))
     if len(parts) <= 1:
         return parts[0] if parts else lambda _call, _result: []
     return lambda call, result: [answer for part in parts for answer in part(call, result)]
@@ -119,7 +121,7 @@ def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
             f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}",
             policy_error=True,
         )
-    return Answer(contract, raw, observed=contract.is_observed(mode) and not raw.passed)
+    return make_answer(contract, raw, contract.is_observed(mode) and not raw.passed)
 
 
 def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:
@@ -169,7 +171,7 @@ def describe(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:
-        text = "(its text cannot be shown)"
+        text = "<str() raised>"
     return text or type(error).__name__
 
 
@@ -191,28 +193,32 @@ def decide_before(
 
     A person has already said yes to those in ``approved``.
     """
+    refusals = _list_refusals(hooks) if hooks else []
     waived: list[Objection] = []
-    refusals = [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
     if mode == "observe":
         waived, refusals = refusals, []
     approvals: list[Answer] = []
     for answer in answers:
-        if answer.verdict.passed:
+        verdict = answer.verdict
+        if verdict.passed:
             continue
         if answer.observed:
             waived.append(answer.objection())
-        elif answer.contract.effect == "deny" or answer.verdict.policy_error:
+        elif answer.contract.effect == "deny" or verdict.policy_error:
             refusals.append(answer.objection())
         elif not any(it is answer.contract for it in approved):
             approvals.append(answer)
-    decision = Decision(
-        asked=asked, exceptions=tuple(answers), hooks=tuple(hooks), waived=tuple(waived)
-    )
+    all_said = (asked, tuple(answers), tuple(hooks), tuple(waived))
     if refusals:
-        first = refusals[0]
-        error = any(refusal.policy_error for refusal in refusals)
-        return decision.deny(first.source, first.name, first.reason, policy_error=error)
+        first, *others = refusals
+        error = first.policy_error or any(it.policy_error for it in others)
+        return make_decision("deny", first.reason, first.source, first.name, error, *all_said)
+    decision = make_decision("allow", None, None, None, False, *all_said)
     return _ask_once(decision, approvals) if approvals else decision
+
+
+def _list_refusals(hooks: Sequence[HookAnswer]) -> list[Objection]:
+    return [hook.objection() for hook in hooks if hook.decision.result is HookResult.DENY]
 
 
 def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from edictum.core._records import record
+from edictum.core._records import maker, record
 from edictum.core.approvers import Approvers
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
 from edictum.core.freeze import kept
@@ -32,7 +32,7 @@ class Answer:
     observed: bool = False
 
     def objection(self) -> Objection:
-        return Objection(
+        return make_objection(
             self.contract.source,
             self.contract.id,
             self.verdict.message or "",
@@ -115,9 +115,9 @@ class Decision:
     asked: tuple[Contract, ...] = ()
     exceptions: tuple[Answer, ...] = ()
     hooks: tuple[HookAnswer, ...] = ()
+    waived: tuple[Objection, ...] = ()
     timeout: float = 300
     timeout_effect: Literal["deny", "allow"] = "deny"
-    waived: tuple[Objection, ...] = ()
     askers: tuple[Any, ...] = ()
 
     @property
@@ -134,7 +134,7 @@ class Decision:
         self, source: str, name: str, reason: str | None, *, policy_error: bool = False
     ) -> Decision:
         """Return this decision as a denial."""
-        return Decision(
+        return make_decision(
             "deny",
             reason,
             source,
@@ -143,14 +143,17 @@ class Decision:
             self.asked,
             self.exceptions,
             self.hooks,
+            self.waived,
             self.timeout,
             self.timeout_effect,
-            self.waived,
         )
 
     def fail(self, source: str, reason: str, name: str | None = None) -> Decision:
         """Return this decision as a denial because a part of the gate itself failed."""
         return self.deny(source, name or source, reason, policy_error=True)
+
+
+make_answer, make_objection, make_decision = maker(Answer), maker(Objection), maker(Decision)
 
 
 def all_answers(asked: tuple[Contract, ...], exceptions: tuple[Answer, ...]) -> list[Answer]:

@@ -221,7 +221,7 @@ class RanChanged:
 
 
 class ArgumentsChanged(Exception):
-    """The tool ran with other arguments than those that were checked."""
+    """The tool ran with arguments other than the ones that were checked."""
 
 
 run_tool = maker(RunTool)

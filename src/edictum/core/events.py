@@ -9,11 +9,12 @@ as an ``AuditEvent``, for sinks that want an object. Both are made when they are
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from edictum._audit_event import EVENT_SCHEMA_VERSION, AuditAction, AuditEvent
 from edictum.core._records import record
@@ -24,7 +25,7 @@ from edictum.core.decision import Answer, Decision, Objection
 from edictum.core.freeze import kept
 from edictum.core.limits import NO_COUNTERS, Counters
 from edictum.core.redaction import RedactionPolicy
-from edictum.core.values import dumps
+from edictum.core.values import write_sorted
 from edictum.core.wait_policy import RECORD
 from edictum.success import SuccessVerdict
 
@@ -74,6 +75,8 @@ class Context:
         "_calls",
         "_decisions",
         "_digest_policy",
+        "_pid",
+        "_policy_text",
         "mode",
         "origin_text",
         "policy_version",
@@ -92,51 +95,64 @@ class Context:
         self.policy_version = policy_version
         self.redaction = redaction
         self._digest_policy = digest_policy
-        fields = {"host": origin.host, "pid": origin.pid, "instance_id": origin.instance_id}
-        self.origin_text = dumps(fields)[1:]  # written once: it is the same in all events
-        self._calls: dict[int, tuple[ToolCall, str]] = {}  # that have not ended yet
-        self._decisions: dict[int, tuple[Decision, str, str, str]] = {}
+        fields = {"host": origin.host, "instance_id": origin.instance_id}
+        self.origin_text = write_sorted(fields)[1:-1]  # written once: the same in all events
+        self._pid, self._policy_text = origin.pid, ""
+        self._calls: dict[int, tuple[ToolCall, CallTexts]] = {}  # that have not ended yet
+        self._decisions: dict[int, tuple[Decision, tuple[str, str, str, str, bool]]] = {}
 
     @property
     def policy_digest(self) -> str:
         """What the policy says, as a digest; worked out when it is first asked for."""
         return self._digest_policy()
 
-    def call_text(self, call: ToolCall, *, ends: bool) -> str:
+    @property
+    def policy_text(self) -> str:
+        """The process and the policy of most events as JSON: of those without a policy error."""
+        self._policy_text = self._policy_text or self.write_policy(False)
+        return self._policy_text
+
+    def write_policy(self, error: bool) -> str:
+        return (
+            f'"pid":{self._pid},"policy_digest":{_dump(self.policy_digest)}'
+            f',"policy_error":{_dump(error)},"policy_version":{_dump(self.policy_version)}'
+        )
+
+    def call_texts(self, call: ToolCall, *, ends: bool) -> CallTexts:
         """Return the fields of a call as JSON; they are the same in all its events."""
         known = self._calls.pop(id(call), None) if ends else self._calls.get(id(call))
         if known is not None and known[0] is call:
             return known[1]
-        text = _write_call(call, self.redaction)
+        texts = _write_call(call, self.redaction)
         if not ends:
-            _remember(self._calls, call, (call, text))
-        return text
+            _remember(self._calls, call, (call, texts))
+        return texts
 
-    def decision_texts(self, decision: Decision) -> tuple[str, str, str]:
-        """Return who decided and why, the records of hooks and those of contracts, as JSON without
-        the brackets around them.
+    def decision_texts(self, decision: Decision) -> tuple[str, str, str, str, bool]:
+        """Return who decided, why, the records of hooks and those of contracts, as JSON without
+        the brackets around them, and whether all numbers in them are written as in canonical JSON.
 
         All calls that no contract objects to share a decision.
         """
         known = self._decisions.get(id(decision))
         if known is None or known[0] is not decision:
-            hooks = self.redaction.redact_args([answer.as_record() for answer in decision.hooks])
-            contracts = self.contract_texts(decision.answers())
-            reason = self.reason_text(decision, decision.reason)
-            known = (decision, reason, dumps(hooks)[1:-1], contracts)
+            records = self.redaction.redact_args([answer.as_record() for answer in decision.hooks])
+            hooks, contracts = write_sorted(records), self.contract_texts(decision.answers())
+            is_exact = has_exact_numbers(hooks) and has_exact_numbers(contracts)
+            who, why = self.reason_texts(decision, decision.reason)
+            known = (decision, (who, why, hooks[1:-1], contracts, is_exact))
             _remember(self._decisions, decision, known)
-        return known[1:]
+        return known[1]
 
-    def reason_text(self, said: Decision | Objection, reason: str | None) -> str:
-        fields = {
-            "decision_source": said.source,
-            "decision_name": said.name,
-            "reason": self.redaction.redact_text(reason) if reason else None,
-        }
-        return dumps(fields)[1:-1]
+    def reason_texts(self, said: Decision | Objection, reason: str | None) -> tuple[str, str]:
+        """Return who decided, and why, as JSON without the brackets around it."""
+        redacted = self.redaction.redact_text(reason) if reason else None
+        who = f'"decision_name":{_dump(said.name)},"decision_source":{_dump(said.source)}'
+        return who, f'"reason":{_dump(redacted)}'
 
     def contract_texts(self, answers: list[Answer]) -> str:
-        return dumps(self.redaction.redact_args([answer.as_record() for answer in answers]))[1:-1]
+        records = self.redaction.redact_args([answer.as_record() for answer in answers])
+        return write_sorted(records)[1:-1]
 
 
 MAX_REMEMBERED = 1_000
@@ -201,7 +217,7 @@ class Entry:
         self.is_sent = False  # with the step of a ledger that writes it as well
         self.is_counted = False  # that step was answered, so it is written
         self._line: str | None = None
-        self._parts: tuple[str, str] | None = None
+        self._parts: tuple[str, str, bool] | None = None
         self._event: AuditEvent | None = None
 
     def count(self, counters: Counters) -> None:
@@ -225,20 +241,28 @@ class Entry:
             self.about is None and after is not None and after.policy_error
         )
 
+    def ends_call(self) -> bool:
+        return self.closing is not None and self.action is not AuditAction.POSTCONDITION_WARNING
+
     def to_json(self) -> str:
         """Return the redacted event as one line of JSON; written once."""
         if self._line is None:
-            head, tail = self.write_around_counters()
+            head, tail, _ = self.write_around_counters()
             self._line = f"{head}{write_counters(self.attempts, self.executions)}{tail}"
         return self._line
 
-    def write_around_counters(self) -> tuple[str, str]:
+    def write_around_counters(self) -> tuple[str, str, bool]:
         """Return what stands in that line before and behind what ``write_counters`` returns, for a
-        store that fills it in; written once.
+        store that fills it in, and whether all numbers are written as in canonical JSON; written
+        once.
         """
         if self._parts is None:
             self._parts = _write_parts(self)
         return self._parts
+
+    def has_exact_numbers(self) -> bool:
+        """Return whether all numbers of the line are written as in canonical JSON."""
+        return self.write_around_counters()[2]
 
     def event(self) -> AuditEvent:
         """Return the event of that line; made once."""
@@ -295,85 +319,116 @@ def refusal_event(
 
 
 # --- The line -------------------------------------------------------------------------------------
+#
+# Keys are sorted and there are no blanks, so that most lines are canonical JSON (RFC 8785) as they
+# are: a chain hashes what is written here, and does not read it again.
 
 
 def write_counters(attempts: object, executions: object) -> str:
     """Return the counters of a session, as they stand in a line behind the name of the first."""
-    return f'{attempts}, "session_execution_count": {executions}'
+    return f'{attempts},"session_execution_count":{executions}'
 
 
-def _write_parts(entry: Entry) -> tuple[str, str]:
-    """Write an event with its fields in the order of ``AuditEvent``, but for its counters: what
-    stands before them and what behind.
+def _write_parts(entry: Entry) -> tuple[str, str, bool]:
+    """Write an event, but for its counters: what stands before them and what behind, and whether
+    all numbers are written as in canonical JSON.
     """
     context, closing = entry.context, entry.closing or _OPEN
-    ends = closing is not _OPEN and entry.action is not AuditAction.POSTCONDITION_WARNING
-    said = entry.about or entry.decision
-    reason, hooks, contracts = context.decision_texts(entry.decision)
+    call = context.call_texts(entry.call, ends=entry.ends_call())
+    names, reason, hooks, contracts, is_exact = context.decision_texts(entry.decision)
     if entry.about is not None or entry.reason is not None:
-        reason = context.reason_text(said, entry.reason or said.reason)
+        said = entry.about or entry.decision
+        names, reason = context.reason_texts(said, entry.reason or said.reason)
     if closing.after is not None:
         judged = context.contract_texts(closing.after.all_answers())
-        contracts = ", ".join(filter(None, (contracts, judged)))
-    end, rest = _write_end(entry, closing)
+        contracts = ",".join(filter(None, (contracts, judged)))
+        is_exact = is_exact and has_exact_numbers(judged)
+    approval = _write_approval(entry.approval) if entry.approval else _NO_APPROVAL
     head = (
-        f'{{"schema_version": "{EVENT_SCHEMA_VERSION}"'
-        f', "timestamp": "{datetime.fromtimestamp(entry.at, UTC).isoformat()}"'
-        f", {context.call_text(entry.call, ends=ends)}"
-        f', "action": "{entry.action.value}", {reason}'
-        f', "hooks_evaluated": [{hooks}]'
-        f', "contracts_evaluated": [{contracts}]'
-        f", {end}"
+        f'{{"action":"{entry.action.value}",{approval},{call.ids}'
+        f',"contracts_evaluated":[{contracts}],{names}'
+        f',"duration_ms":{closing.duration_ms:d},{call.environment}'
+        f',"error":{_dump(closing.error)}'
+        f',"hooks_evaluated":[{hooks}],{context.origin_text}'
+        f",{_write_middle(entry, closing, call)},{reason}"
+        f',"result_summary":{_write_summary(closing, context)},{call.run_id}'
+        f',"schema_version":"{EVENT_SCHEMA_VERSION}"'
+        f',"session_attempt_count":'
     )
-    return head, f"{rest}, {context.origin_text}"
+    return head, _write_rest(entry, closing, call), is_exact and call.is_exact
 
 
-def _write_end(entry: Entry, closing: Closing) -> tuple[str, str]:
-    """Write the fields that say how the call ended, as far as it has: those before the counters
-    and those behind.
-    """
-    context, redaction, about = entry.context, entry.context.redaction, entry.about
-    verdict: Any = closing.verdict or _ABSENT
-    after: Any = closing.after or _ABSENT
-    approval: Any = entry.approval or _ABSENT
-    summary, reason = closing.summary, verdict.reason
-    result = None if summary is None else redaction.write_summary(summary)
+def _write_approval(approval: Any) -> str:
+    return f'"approval_id":{_dump(approval.approval_id)},"approver":{_dump(approval.approver)}'
+
+
+def _write_middle(entry: Entry, closing: Closing, call: CallTexts) -> str:
+    """Write the fields from ``mode`` to ``principal``."""
+    context, about = entry.context, entry.about
     mode = context.mode if about is None or not about.observed else "observe"
-    head = (
-        f'"tool_success": {_dump(verdict.success)}'
-        f', "postconditions_passed": {_dump(after.passed)}'
-        f', "duration_ms": {closing.duration_ms:d}'
-        f', "error": {_dump(closing.error)}'
-        f', "result_summary": {_dump(result)}'
-        f', "session_attempt_count": '
-    )
-    return head, (
-        f', "mode": {_dump(mode)}'
-        f', "policy_version": {_dump(context.policy_version)}'
-        f', "policy_error": {_dump(entry.policy_error)}'
-        f', "session_id": {_dump(entry.call.run_id)}'
-        f', "outcome": {_dump(closing.outcome)}'
-        f', "success_source": {_dump(verdict.source)}'
-        f', "success_reason": {_dump(redaction.redact_text(reason) if reason else None)}'
-        f', "approval_id": {_dump(approval.approval_id)}'
-        f', "approver": {_dump(approval.approver)}'
-        f', "policy_digest": {_dump(context.policy_digest)}'
-    )
-
-
-def _write_call(call: ToolCall, redact: RedactionPolicy) -> str:
-    principal = redact.redact_args(call.principal.as_dict()) if call.principal else None
+    after: Any = closing.after or _ABSENT
+    policy = context.write_policy(True) if entry.policy_error else context.policy_text
     return (
-        f'"run_id": {_dump(call.run_id)}'
-        f', "call_id": {_dump(call.call_id)}'
-        f', "call_index": {call.call_index:d}'
-        f', "parent_call_id": {_dump(call.parent_call_id)}'
-        f', "tool_name": {_dump(call.tool_name)}'
-        f', "tool_args": {dumps(redact.redact_args(kept(call.args)))}'
-        f', "side_effect": {_dump(call.side_effect.value)}'
-        f', "environment": {_dump(call.environment)}'
-        f', "principal": {_dump(principal)}'
+        f'"mode":"{mode}","outcome":{_dump(closing.outcome)},{call.parent},{policy}'
+        f',"postconditions_passed":{_dump(after.passed)},{call.principal}'
     )
+
+
+def _write_summary(closing: Closing, context: Context) -> str:
+    summary = closing.summary
+    return "null" if summary is None else _dump(context.redaction.write_summary(summary))
+
+
+def _write_rest(entry: Entry, closing: Closing, call: CallTexts) -> str:
+    """Write the fields behind the counters."""
+    verdict: Any = closing.verdict or _ABSENT
+    reason = entry.context.redaction.redact_text(verdict.reason) if verdict.reason else None
+    return (
+        f",{call.session}"
+        f',"success_reason":{_dump(reason)}'
+        f',"success_source":{_dump(verdict.source)}'
+        f',"timestamp":"{datetime.fromtimestamp(entry.at, UTC).isoformat()}",{call.tool}'
+        f',"tool_success":{_dump(verdict.success)}}}'
+    )
+
+
+class CallTexts(NamedTuple):
+    """The fields of a call as JSON, which are the same in all its events: in the order of a line,
+    those in one text that stand side by side.
+    """
+
+    ids: str
+    environment: str
+    parent: str
+    principal: str
+    run_id: str
+    session: str
+    tool: str
+    is_exact: bool  # all numbers are written as in canonical JSON
+
+
+def _write_call(call: ToolCall, redact: RedactionPolicy) -> CallTexts:
+    principal = _dump(redact.redact_args(call.principal.as_dict()) if call.principal else None)
+    args, run_id = redact.write_args(kept(call.args)), _dump(call.run_id)
+    return CallTexts(
+        f'"call_id":{_dump(call.call_id)},"call_index":{call.call_index:d}',
+        f'"environment":{_dump(call.environment)}',
+        f'"parent_call_id":{_dump(call.parent_call_id)}',
+        f'"principal":{principal}',
+        f'"run_id":{run_id}',
+        f'"session_id":{run_id},"side_effect":{_dump(call.side_effect.value)}',
+        f'"tool_args":{args},"tool_name":{_dump(call.tool_name)}',
+        has_exact_numbers(args) and has_exact_numbers(principal),
+    )
+
+
+# What ``json`` may write otherwise than RFC 8785: fractions, and whole numbers beyond 2**53.
+_UNUSUAL_NUMBER = re.compile(r"[:,\[]-?[0-9]+[.eE]|[0-9]{16}")
+
+
+def has_exact_numbers(text: str) -> bool:
+    """Return whether all numbers in a JSON text are as canonical JSON has them; False if unsure."""
+    return _UNUSUAL_NUMBER.search(text) is None
 
 
 _CONSTANTS = {None: "null", True: "true", False: "false"}
@@ -383,7 +438,7 @@ def _dump(value: Any) -> str:
     """Write one value: most are a text, or none."""
     if type(value) is str:
         return encode_basestring_ascii(value)
-    return _CONSTANTS[value] if value is None or type(value) is bool else dumps(value)
+    return _CONSTANTS[value] if value is None or type(value) is bool else write_sorted(value)
 
 
 _OPEN = Closing(outcome=None)
@@ -396,3 +451,4 @@ _ABSENT = SimpleNamespace(
     approval_id=None,
     approver=None,
 )
+_NO_APPROVAL = _write_approval(_ABSENT)

@@ -75,7 +75,10 @@ class FrozenSet(_Snapshot, frozenset[Any]):
 
 
 class FlatDict(FrozenDict):
-    """A snapshot of scalars under names that are text: a shallow copy of it is a full copy."""
+    """A small snapshot of scalars under names that are text: a shallow copy of it is a full one.
+
+    It is made by ``freeze_flat``, which sees that it is small.
+    """
 
     __slots__ = ()
 
@@ -180,13 +183,34 @@ def thaw(value: Any) -> Any:
     return _Thawer().visit(value)
 
 
+LARGE = 2_000  # characters, or as much in other values
+
+
+_NUMBERS = frozenset({int, float, bool, type(None)})
+
+
+def freeze_flat(args: Mapping[Any, Any]) -> FlatDict | None:
+    """Return a frozen copy of a few short scalars under names that are text, the usual arguments;
+    None of others.
+    """
+    if len(args) >= 20:
+        return None
+    for name, value in args.items():
+        kind = type(value)
+        if kind is str:
+            if len(value) > LARGE // 4:
+                return None
+        elif kind not in _NUMBERS:
+            return None
+        if type(name) is not str:
+            return None
+    return FlatDict(args)
+
+
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
     """Return a frozen deep copy of a mapping. A flat one, the usual case, costs a shallow copy."""
-    for name, value in args.items():
-        if type(value) not in SCALARS or type(name) is not str:
-            frozen: FrozenDict = freeze(dict(args.items()))
-            return frozen
-    return FlatDict(args)
+    frozen: FrozenDict | None = freeze_flat(args)
+    return freeze(dict(args.items())) if frozen is None else frozen
 
 
 def snapshot_dict(args: Mapping[Any, Any]) -> FrozenDict:
@@ -207,18 +231,9 @@ def thaw_args(args: Any) -> dict[Any, Any]:
     return ordinary
 
 
-LARGE = 2_000  # characters, or as much in other values
-
-
 def is_large(args: Any) -> bool:
     """Return whether arguments hold more than is cheap to keep, or objects of unknown size."""
-    if type(args) is FlatDict and len(args) < 20:
-        for value in args.values():
-            if type(value) is str and len(value) > LARGE // 4:
-                break
-        else:
-            return False
-    return _measure(args, LARGE) < 0
+    return type(args) is not FlatDict and _measure(args, LARGE) < 0
 
 
 def _measure(value: Any, left: int) -> int:

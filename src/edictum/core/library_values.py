@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 NOT_OPENED: Any = object()
@@ -193,6 +194,17 @@ def open_beginning(value: Any, rows: int) -> Any:
     return open_value(part)
 
 
+def count_parts(value: Any) -> int:
+    """Return how many rows or elements a value of a data library has; 0 for any other value."""
+    if _find_form(value) is None:
+        return 0
+    try:
+        size = value.size if type(value).__name__ == "ndarray" else len(value)
+    except Exception:  # a scalar, or a type of its own
+        return 0
+    return int(size)
+
+
 @lru_cache(maxsize=1_024)
 def _find_form_of_type(kind: type[Any]) -> tuple[str, ...] | None:
     return next((form for form in _READERS if all(hasattr(kind, name) for name in form)), None)
@@ -219,6 +231,8 @@ def replace_cells(value: Any, opened: Any, changed: Any) -> Any:
 
 def is_changed(cells: Sequence[Any], made: Sequence[Any]) -> bool:
     """Return whether any cell was replaced; what is left alone is the same object, or equal."""
+    if all(map(is_, cells, made)):
+        return False
     return any(
         new is not old and not (type(new) is type(old) and type(new) in _COMPARED and new == old)
         for old, new in zip(cells, made, strict=True)

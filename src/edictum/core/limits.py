@@ -183,12 +183,20 @@ NO_AMOUNTS: Mapping[str, int] = EMPTY
 
 def millionths(name: str, value: Any, down: bool = False) -> int:
     """Return an amount as the ledgers keep it, rounded up so that it counts; a bound ``down``."""
+    counted = _count_millionths(value, down)
+    if counted is None:
+        hint = f"Use a number from 0 to {MAX_AMOUNT}."
+        raise EdictumConfigError(f"{name} is {value!r}.", hint=hint)
+    return counted
+
+
+def _count_millionths(value: Any, down: bool) -> int | None:
+    """Return a number in millionths; None of what is not an amount."""
     is_number = type(value) is float or (
         isinstance(value, (int, float)) and not isinstance(value, bool)
     )
     if not is_number or not 0 <= value <= MAX_AMOUNT:
-        hint = f"Use a number from 0 to {MAX_AMOUNT}."
-        raise EdictumConfigError(f"{name} is {value!r}.", hint=hint)
+        return None
     exact: float = value * MILLION
     nearest = round(exact)
     if exact == nearest or math.isclose(
@@ -206,7 +214,8 @@ def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
         if not isinstance(name, str) or not name:
             hint = 'Use a dict of names and numbers, such as {"cost": 0.12}.'
             raise EdictumConfigError(f"{what} is {amounts!r}.", hint=hint)
-        made[name] = millionths(f"{what}[{name!r}]", value)
+        counted = _count_millionths(value, down=False)
+        made[name] = millionths(f"{what}[{name!r}]", value) if counted is None else counted
     return made
 
 

@@ -10,25 +10,20 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from enum import Enum
 from functools import reduce
-from operator import attrgetter
 from types import NoneType
 from typing import Any
 
-from edictum.core._records import record, replace
+from edictum.core._records import record
 from edictum.core.approvers import Approvers
-from edictum.core.call import SideEffect, ToolCall, check_tool_name
-from edictum.core.charges import NO_CHARGES, AmountSource, Charges, charges_of_tool
+from edictum.core.call import ToolCall, check_tool_name
 from edictum.core.contract import Contract, Kind, Mode
 from edictum.core.decide import ask_each, make_after_asker, make_asker
 from edictum.core.decision import Decision
-from edictum.core.effects import RunIn
-from edictum.core.freeze import EMPTY
 from edictum.core.hooks import HookRegistration
 from edictum.core.limits import (
-    MAX_AMOUNT,
     NO_LIMITS,
     Limit,
     OperationLimits,
@@ -38,49 +33,11 @@ from edictum.core.limits import (
     tools_for,
     width_of,
 )
-from edictum.core.signatures import check_takes
+from edictum.core.tool_entry import UNKNOWN_TOOL, ToolEntry, inherit_entry
 from edictum.core.values import digest
-from edictum.errors import EdictumConfigError
 
 MAX_CACHED_PLANS = 1024
 _GLOB = re.compile(r"[*?\[]")
-PIN_PATTERN = r"^sha256:[0-9a-f]{64}$"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolEntry:
-    """What is known about a tool. The defaults assume the worst.
-
-    ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
-    an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
-    one took effect, ``preview`` the tool (or is the function) that tells what it would change, for
-    a person who is asked to approve it. ``amounts`` are what a call uses and ``actual`` what its
-    result says it used, by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how an
-    MCP server describes the tool: another description is refused. ``describes`` False: the entry
-    says nothing about the tool's effect; ``states_effect`` False: not which side effect it has.
-    """
-
-    side_effect: SideEffect = SideEffect.IRREVERSIBLE
-    idempotent: bool = False
-    timeout_s: float | None = None
-    run_in: RunIn | None = None
-    retry_on_timeout: bool | None = None
-    retry_on_failure: bool = True
-    verify: str | None = None
-    preview: str | Callable[..., Any] | None = None
-    amounts: Mapping[str, Any] = field(default=EMPTY, hash=False)
-    actual: Mapping[str, Any] = field(default=EMPTY, hash=False)
-    pin: str | None = None
-    describes: bool = field(default=True, repr=False, compare=False)
-    states_effect: bool = field(default=True, repr=False, compare=False)
-    # Derived: what each call of the tool states.
-    charges: Charges = field(init=False, repr=False, compare=False, default=NO_CHARGES)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "charges", charges_of_tool(self.amounts, self.actual))
-
-
-UNKNOWN_TOOL = ToolEntry()
 
 
 @record
@@ -211,6 +168,11 @@ class Policy:
         self._bundle_digest = bundle_digest
         self._digest: str | None = None
 
+    @property
+    def has_bundle(self) -> bool:
+        """Whether a bundle says some of it, and not Python alone."""
+        return self._bundle_digest is not None
+
     def digest(self) -> str:
         """Return a digest of what the policy says, worked out once.
 
@@ -322,7 +284,7 @@ class Policy:
         globs.sort(key=_count_literals, reverse=True)
         names = [tool, *globs] if tool in self.tools else globs
         entries = [self.tools[name] for name in names]
-        return reduce(inherit_amounts_and_pin, entries) if entries else UNKNOWN_TOOL
+        return reduce(inherit_entry, entries) if entries else UNKNOWN_TOOL
 
 
 def _terms_of_asking(it: Contract) -> tuple[Any, ...]:
@@ -339,157 +301,3 @@ def _plain_fields(value: Any) -> dict[str, Any]:
 def _count_literals(glob: str) -> int:
     """Return how many characters of a name a glob spells out."""
     return len(re.sub(r"\[[^]]*\]|[*?]", "", glob))
-
-
-TOOL_KEYS = tuple(
-    name for name in ToolEntry.__slots__ if name not in ("describes", "states_effect", "charges")
-)
-RUN_IN: tuple[RunIn, ...] = ("inline", "thread", "process")  # from the least to the most apart
-
-
-def tool_entry(name: str, settings: Any) -> ToolEntry:
-    """Return a ToolEntry from a user's dict; errors say what is wrong with which key."""
-    if not isinstance(name, str) or not name:
-        hint = "Use a name or a glob as the key."
-        raise EdictumConfigError(f"tools: {name!r} is not a tool name.", hint=hint)
-    if isinstance(settings, ToolEntry):
-        return settings
-    if not isinstance(settings, Mapping):
-        hint = 'Use a dict such as {"side_effect": "read"}.'
-        raise EdictumConfigError(f"tools[{name!r}] is {settings!r}.", hint=hint)
-    values = _read_settings(name, settings)
-    states_effect = "side_effect" in values
-    describes = states_effect or "idempotent" in values
-    return ToolEntry(**values, describes=describes, states_effect=states_effect)
-
-
-def _read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are given, as a ToolEntry takes them."""
-    values = {key: value for key, value in settings.items() if value is not None}
-    for key in settings:
-        _check_setting(name, key, values.get(key))
-    if "side_effect" in values:
-        values["side_effect"] = SideEffect(values["side_effect"])
-    for key in AMOUNT_KEYS:
-        if key in values:
-            values[key] = _read_amounts(f"tools[{name!r}]: {key}", values[key], AMOUNT_KEYS[key])
-    return values
-
-
-def _check_setting(name: str, key: str, value: Any) -> None:
-    if key not in TOOL_KEYS:
-        hint = f"Known keys: {', '.join(TOOL_KEYS)}."
-        raise EdictumConfigError(f"tools[{name!r}]: unknown key {key!r}.", hint=hint)
-    is_valid, hint = SETTING_RULES[key]
-    if value is not None and not is_valid(value):
-        raise EdictumConfigError(f"tools[{name!r}]: {key} is {value!r}.", hint=hint)
-
-
-AMOUNT_KEYS = {"amounts": "call", "actual": "result"}  # what their functions get
-
-
-def _read_amounts(where: str, amounts: Mapping[str, Any], argument: str) -> dict[str, Any]:
-    """Return amounts with a source for each function."""
-    read = dict(amounts)
-    for name, value in amounts.items():
-        if callable(value):
-            check_takes(f"{where}[{name!r}]", value, argument)
-            read[name] = AmountSource("what its function returned", value)
-    return read
-
-
-def _one_of(*choices: Any) -> tuple[Callable[[Any], bool], str]:
-    def is_choice(value: Any) -> bool:
-        return any(value is it or (isinstance(value, str) and value == it) for it in choices)
-
-    return is_choice, f"Use one of: {', '.join(map(str, choices))}."
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _are_amounts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_name(name) and (callable(it) or isinstance(it, AmountSource) or _is_amount(it))
-        for name, it in value.items()
-    )
-
-
-def _is_amount(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 <= value <= MAX_AMOUNT
-
-
-def _is_pin(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(PIN_PATTERN, value) is not None
-
-
-_AMOUNTS_HINT = (
-    "Use a dict of names and numbers of 0 or more, selectors (args.amount, or result.cost under"
-    " actual), or functions of the {}."
-)
-
-
-SETTING_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "side_effect": _one_of(*(effect.value for effect in SideEffect)),
-    "idempotent": _one_of(True, False),
-    "timeout_s": (_is_duration, "Use seconds, more than 0."),
-    "run_in": _one_of(*RUN_IN),
-    "retry_on_timeout": _one_of(True, False),
-    "retry_on_failure": _one_of(True, False),
-    "verify": (_is_name, "Use the name of a tool."),
-    "preview": (lambda it: _is_name(it) or callable(it), "Use the name of a tool, or a function."),
-    **{key: (_are_amounts, _AMOUNTS_HINT.format(it)) for key, it in AMOUNT_KEYS.items()},
-    "pin": (_is_pin, "Use sha256: and 64 hexadecimal digits."),
-}
-
-
-def inherit_amounts_and_pin(entry: ToolEntry, below: ToolEntry) -> ToolEntry:
-    """Return an entry with the amounts and the pin of another one, if it does not state them."""
-    if not (below.amounts or below.actual or below.pin):
-        return entry
-    return replace(
-        entry,
-        amounts={**below.amounts, **entry.amounts},
-        actual={**below.actual, **entry.actual},
-        pin=entry.pin or below.pin,
-    )
-
-
-def _merge_flags(flags: tuple[bool | None, ...]) -> bool | None:
-    """Return False if any flag is False, else True if any is True, else None."""
-    stated = [flag for flag in flags if flag is not None]
-    return all(stated) if stated else None
-
-
-def merge_entries(first: ToolEntry, second: ToolEntry) -> ToolEntry:
-    """Return the more careful of two descriptions of one tool.
-
-    An entry that says nothing about the tool's effect does not count for it. An amount or a pin
-    that both state is the first one's.
-    """
-    severity = list(SideEffect)
-    both = (first, second)
-    timeouts = [entry.timeout_s for entry in both if entry.timeout_s is not None]
-    described = [*filter(attrgetter("describes"), both)] or [first]
-    stating = [*filter(attrgetter("states_effect"), both)] or [first]
-    return ToolEntry(
-        side_effect=max((entry.side_effect for entry in stating), key=severity.index),
-        idempotent=all(entry.idempotent for entry in described),
-        timeout_s=min(timeouts, default=None),
-        run_in=max(first.run_in, second.run_in, key=(None, *RUN_IN).index),
-        retry_on_timeout=_merge_flags((first.retry_on_timeout, second.retry_on_timeout)),
-        retry_on_failure=first.retry_on_failure and second.retry_on_failure,
-        verify=first.verify or second.verify,
-        preview=first.preview or second.preview,
-        amounts={**second.amounts, **first.amounts},
-        actual={**second.actual, **first.actual},
-        pin=first.pin or second.pin,
-        describes=first.describes or second.describes,
-        states_effect=first.states_effect or second.states_effect,
-    )

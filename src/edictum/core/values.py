@@ -281,17 +281,24 @@ def to_searched_json(value: Any) -> Any:
     return _SearchedJson().visit(value)
 
 
-_encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder each time
+# json.dumps would make an encoder each time
+_encode = json.JSONEncoder(allow_nan=False).encode
+_encode_sorted = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
-def dumps(value: Any) -> str:
+def dumps(value: Any, encode: Callable[[Any], str] = _encode) -> str:
     """Return the JSON text of any value: what ``json`` makes of it, else that of ``to_json``."""
     try:
-        text = _encode(value)
+        text = encode(value)
     except Exception:  # not JSON, too deep, or a subclass with methods that raise
-        return json.dumps(to_json(value))
+        return encode(to_json(value))
     may_be_deep = text.count("[") + text.count("{") > MAX_VALUE_DEPTH
-    return json.dumps(to_json(value)) if may_be_deep and _is_too_deep(value) else text
+    return encode(to_json(value)) if may_be_deep and _is_too_deep(value) else text
+
+
+def write_sorted(value: Any) -> str:
+    """Return the JSON text of any value, with sorted keys and without blanks."""
+    return dumps(value, _encode_sorted)
 
 
 def _is_too_deep(value: Any) -> bool:

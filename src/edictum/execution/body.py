@@ -22,10 +22,11 @@ from edictum.core.decide import describe, type_and_text
 from edictum.core.decision import Failed
 from edictum.core.effects import Declined, Engine, Pause, Ran, RunTool, ran_to_end
 from edictum.core.freeze import FlatDict, thaw_args
+from edictum.execution.captured import capture_call
 from edictum.execution.failures import Lost, NotStarted, Unfinished
 from edictum.execution.portal import PORTAL
 from edictum.execution.threads import POOL, AbandonedByTool, AbandonedCalls
-from edictum.execution.waiting import capture_call, run_in_thread, run_until
+from edictum.execution.waiting import is_being_cancelled, run_in_thread, run_until
 
 # Results that need no awaiting; ``isawaitable`` would cost more than the rest of this module.
 NOT_AWAITABLE = frozenset({type(None), str, bytes, int, float, bool, dict, list, tuple, set})
@@ -52,11 +53,19 @@ def runs_inline(effect: RunTool) -> bool:
 
 
 def start_inline(effect: RunTool) -> Ran | Running:
-    """Call the body. Return how it ended, or a Running if its value must be awaited."""
+    """Call the body. Return how it ended, or a Running if its value must be awaited.
+
+    The traceback of an exception refers to the frames of all callers. A caller that keeps the
+    exception in a variable when it returns makes a cycle, which only the garbage collector frees.
+    So callers inside this library delete what holds it.
+    """
     started = perf_counter()
+    args = effect.call.args
     try:
-        value = _call_body(effect)
-        awaits = needs_await(value)  # raises for a proxy of an object that is gone
+        assert effect.body is not None  # a ticket's is, and a ticket's host runs it
+        value = effect.body(**(args if type(args) is FlatDict else thaw_args(args)))
+        # raises for a proxy of an object that is gone
+        awaits = type(value) not in NOT_AWAITABLE and needs_await(value)
     except BaseException as exc:
         return ended_by(exc, perf_counter() - started)
     return Running(value, started) if awaits else ran_to_end(value, None, perf_counter() - started)
@@ -77,9 +86,8 @@ def finish_inline_sync(running: Running) -> Ran:
 
 
 def _call_body(effect: RunTool) -> Any:
-    args = effect.call.args
-    assert effect.body is not None  # a ticket's is, and a ticket's host runs it
-    return effect.body(**(args if type(args) is FlatDict else thaw_args(args)))
+    assert effect.body is not None
+    return effect.body(**thaw_args(effect.call.args))
 
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
@@ -87,17 +95,8 @@ def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
     if isinstance(exc, (KeyboardInterrupt, Pause, Declined)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
-        return Ran(None, exc, elapsed_s, cancelled=_is_being_cancelled())
+        return Ran(None, exc, elapsed_s, cancelled=is_being_cancelled())
     return Ran(None, exc, elapsed_s, not_started=isinstance(exc, NotStarted))
-
-
-def _is_being_cancelled() -> bool:
-    """Return whether the running task is asked to stop; else the tool raised CancelledError."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 # --- In a thread, or under a deadline -------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from edictum._optional import import_optional
 from edictum.core.effects import Engine, RunIn
-from edictum.core.policy import RUN_IN
+from edictum.core.tool_entry import RUN_IN
 from edictum.errors import EdictumConfigError
 
 MAX_RESULT_BYTES = 64 << 20  # of a body that runs elsewhere

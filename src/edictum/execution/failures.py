@@ -22,7 +22,7 @@ class NoThread(NotStarted, NoCapacity):
 class Lost(Exception):
     """What ran the body died with it. How far the body came is not known."""
 
-    text_for_model = "The tool {tool!r} was lost: what ran it has ended without an answer."
+    text_for_model = "The tool {tool!r} was lost: the process that ran it ended without a result."
 
 
 class RemoteError(Exception):

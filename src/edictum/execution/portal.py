@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
 from edictum.core.effects import Ran, RunTool
+from edictum.execution.captured import capture, close, uncapture
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child, protect
 from edictum.execution.threads import start_thread
-from edictum.execution.waiting import capture, close, uncapture
 
 INTERRUPT_S = 1.0  # for a call that was interrupted to end
 _Value = TypeVar("_Value")

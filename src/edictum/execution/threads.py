@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import CoroutineType
 from typing import Any, TypeAlias
 
@@ -42,7 +43,7 @@ class AbandonedCalls:
         """Raise NoThread when as many as allowed are running."""
         if self.count >= self.maximum:
             raise NoThread(
-                f"{self.count} calls of {self.what} that ran out of time are still running in"
+                f"{self.count} calls of {self.what} that timed out are still running in"
                 " their threads, so no further one is started."
             )
 
@@ -115,18 +116,7 @@ class DaemonPool:
         (abandoned or self.abandoned).check()
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # it starts now and cannot be cancelled any more
-
-        def job() -> None:
-            try:
-                future.set_result(function())
-            except StopIteration as exc:  # an asyncio future cannot carry one
-                error = RuntimeError("it raised StopIteration")
-                error.__cause__ = exc
-                future.set_exception(error)
-            except BaseException as exc:  # a tool's SystemExit does not end the worker
-                future.set_exception(exc)
-
-        self._take_worker().put(job)
+        self._take_worker().put(partial(_run_job, future, function))
         return future
 
     def leave(
@@ -159,6 +149,20 @@ class DaemonPool:
                 if len(self._idle) >= MAX_IDLE:
                     return
                 self._idle.append(inbox)
+
+
+def _run_job(future: Future[Any], function: Callable[[], Any]) -> None:
+    """Run a function, and put into the future what it returns or raises."""
+    try:
+        future.set_result(function())
+    except StopIteration as exc:  # an asyncio future cannot carry one
+        error = RuntimeError("it raised StopIteration")
+        error.__cause__ = exc
+        future.set_exception(error)
+    except BaseException as exc:  # a tool's SystemExit does not end the worker
+        future.set_exception(exc)
+    finally:
+        del future, function  # as in ``start_inline``
 
 
 def start_thread(thread: threading.Thread) -> None:

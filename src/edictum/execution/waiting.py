@@ -1,16 +1,18 @@
 """Waiting for a bounded time, without losing the answer: the one module for it.
 
 * User code can be stopped. ``await_until`` cancels an awaitable at the end of its time and gives it
-  a short grace to clean up; one that does not stop then is left behind. ``call_in_thread`` leaves a
-  function behind in its thread, where nothing can stop it.
+  a short grace to clean up; one that does not stop then is left behind. ``call_until`` runs a plain
+  function in a thread, where nothing can stop it: it is left behind there.
 * A request to a ledger or an audit sink cannot be taken back: cutting it off would leave open how
   far it had come. ``await_or_finish_later`` ends only the waiting. The request goes on, and
   ``late`` is called with the answer.
+* ``wait_done`` waits for a future that others complete, and ``start_in_background`` for nothing.
 
-``asyncio.timeout`` fits neither: it waits for the ``finally`` of what it cancels, without an end.
+``run_until`` and ``run_in_thread`` are what the first two are made of: they return what happened as
+a value. The bodies of tools use them, which need to know whether something still runs.
 
-``capture`` makes a value, ``Failed``, of whatever an awaitable raises, so that a SystemExit does
-not end the event loop and a StopIteration can leave a task; ``uncapture`` raises it again.
+``asyncio.timeout`` fits none of these: it waits for the ``finally`` of what it cancels, without an
+end.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from edictum._logs import EXECUTION_LATE, LEDGER_NOT_RELEASED, log
-from edictum.core.decide import describe
+from edictum.core.decide import describe, type_and_text
 from edictum.core.decision import USER_ERRORS, Failed
+from edictum.execution.captured import capture, capture_call, close, uncapture
 from edictum.execution.failures import Unfinished
 from edictum.execution.threads import POOL, AbandonedCalls, DaemonPool
 
@@ -38,7 +41,8 @@ FINISH_LATER_S = 30.0  # for a request whose caller has stopped waiting
 # Tasks that are no longer awaited; referenced here so that they are not collected while they run.
 DETACHED: set[asyncio.Future[Any]] = set()
 
-Late = Callable[[Any], Any]
+AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
+Late: TypeAlias = Callable[[Any], Any]
 
 
 class PendingAnswer(Protocol):
@@ -56,57 +60,12 @@ class PendingAnswer(Protocol):
     def __await__(self) -> Generator[Any, Any, Any]: ...
 
 
-# --- An exception as a value ----------------------------------------------------------------------
-
-
-async def capture(awaitable: Awaitable[Any]) -> Any:
-    """Return what the awaitable returns, or a ``Failed`` with what it raises."""
-    try:
-        return await awaitable
-    except BaseException as exc:
-        return Failed(exc)
-
-
-def capture_call(function: Callable[[], Any]) -> Any:
-    """Return what the function returns, or a ``Failed`` with what it raises."""
-    try:
-        return function()
-    except BaseException as exc:
-        return Failed(exc)
-
-
-def uncapture(result: Any) -> Any:
-    """Return a captured value, or raise the captured exception."""
-    if type(result) is Failed:
-        raise result.error
-    return result
-
-
-def close(awaitable: Any) -> None:
-    """Close an awaitable that will not be awaited, so that Python does not warn about it."""
-    if hasattr(awaitable, "close"):
-        awaitable.close()
-
-
 # --- What can be stopped --------------------------------------------------------------------------
 
 
 async def await_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
     """Return the awaitable's value. Stop it and raise TimeoutError at the end of the time."""
-    return uncapture(await capture_until(awaitable, timeout_s))
-
-
-async def capture_until(awaitable: Awaitable[Any], timeout_s: float | None) -> Any:
-    """Do as ``await_until``, captured. Raise only the caller's cancellation."""
-    return _conclude_wait(await run_until(awaitable, timeout_s), timeout_s)
-
-
-def _conclude_wait(result: Any, timeout_s: float | None) -> Any:
-    if type(result) is not Failed or not isinstance(result.error, Unfinished):
-        return result
-    if result.error.by is not None:
-        raise result.error.by
-    return Failed(no_answer(timeout_s))
+    return value_of(await run_until(awaitable, timeout_s), timeout_s)
 
 
 async def call_until(
@@ -118,12 +77,10 @@ async def call_until(
         value = function(*args)
     else:
         ended = await run_in_thread(partial(function, *args), timeout_s)
-        value = _conclude_wait(ended, timeout_s)
-        if type(value) is Failed and not isinstance(value.error, USER_ERRORS):
+        if type(ended) is Failed and not isinstance(ended.error, (*USER_ERRORS, Unfinished)):
             # a KeyboardInterrupt in a pool thread was not a user at the keyboard
-            error = value.error
-            raise RuntimeError(f"{type(error).__name__}: {describe(error)}") from error
-        uncapture(value)
+            raise RuntimeError(type_and_text(ended.error)) from ended.error
+        value = value_of(ended, timeout_s)
     if not isawaitable(value):
         return value
     if timeout_s is not None:
@@ -131,7 +88,16 @@ async def call_until(
     return await await_until(value, timeout_s)
 
 
-def no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
+def value_of(ended: Any, timeout_s: float | None = None) -> Any:
+    """Return the value of what ``run_until`` or ``run_in_thread`` tells; raise what was raised, or
+    why it is not waited for.
+    """
+    if type(ended) is Failed and isinstance(ended.error, Unfinished):
+        raise ended.error.by or _no_answer(timeout_s)
+    return uncapture(ended)
+
+
+def _no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
     return TimeoutError(f"no answer within {timeout_s or 0.0:.1f} s{more}")
 
 
@@ -158,7 +124,7 @@ async def _stop(task: asyncio.Task[Any]) -> BaseException | None:
     except asyncio.CancelledError as exc:
         interrupted = exc
     if not task.done():
-        detach(task)
+        _detach(task)
     return interrupted
 
 
@@ -184,11 +150,6 @@ async def run_in_thread(
     except asyncio.CancelledError as exc:
         return pool.leave(running, exc, abandoned)
     return running.result() if done else pool.leave(running, None, abandoned)
-
-
-async def call_in_thread(function: Callable[[], Any]) -> Any:
-    """Return or raise what the function does in a thread, where a cancelled caller leaves it."""
-    return uncapture(_conclude_wait(await run_in_thread(function), None))
 
 
 # --- What cannot be taken back --------------------------------------------------------------------
@@ -220,15 +181,16 @@ async def await_or_finish_later(
     while not future.done():
         try:
             left_s = None if until == math.inf else until - now()
-            if not (await asyncio.wait((future,), timeout=left_s))[0]:
-                finish_later(future, late)
+            await wait_done(future, left_s)
+            if not future.done():
+                _finish_later(future, late)
                 if lingers:
                     return None
-                raise no_answer(timeout_s, "; it is finished in the background")
+                raise _no_answer(timeout_s, "; it is finished in the background")
         except (asyncio.CancelledError, GeneratorExit) as exc:
             # at a GeneratorExit the caller's coroutine is being closed
             if on_cancel is None or isinstance(exc, GeneratorExit):
-                finish_later(future, late)
+                _finish_later(future, late)
                 raise
             on_cancel(exc)
             if linger_s is not None:
@@ -246,47 +208,9 @@ def _to_future(awaitable: Any) -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_task(capture(awaitable))
 
 
-async def wait_done(
-    future: asyncio.Future[Any] | concurrent.futures.Future[Any], timeout_s: float | None = None
-) -> bool:
-    """Wait until a future is done, of this loop or of a thread, and return whether it is."""
-    if not future.done():
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        future.add_done_callback(partial(_set_from_thread, loop, waiter))
-        await asyncio.wait((waiter,), timeout=timeout_s)
-    return future.done()
-
-
-def _set_from_thread(
-    loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: object
-) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and its caller with it
-        loop.call_soon_threadsafe(waiter.set_result, None)
-
-
-# --- What is no longer awaited --------------------------------------------------------------------
-
-
-def detach(future: asyncio.Future[Any]) -> None:
-    """Let a future go on that is no longer awaited. ``asyncio.run`` does not wait for it."""
-    DETACHED.add(future)
-    future.add_done_callback(_forget_task)
-    if isinstance(future, asyncio.Task):
-        asyncio.tasks._unregister_task(future)  # asyncio.run waits for all tasks that it knows
-        # typeshed does not declare it
-        future._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-def _forget_task(future: asyncio.Future[Any]) -> None:
-    DETACHED.discard(future)
-    if not future.cancelled():
-        future.exception()  # or asyncio would log that it was never retrieved
-
-
-def finish_later(future: asyncio.Future[Any], late: Late | None = None) -> None:
+def _finish_later(future: asyncio.Future[Any], late: Late | None = None) -> None:
     """Detach a request. Call ``late`` with its captured answer when it comes, or a TimeoutError."""
-    detach(future)
+    _detach(future)
     if late is not None:
         stop = future.get_loop().call_later(FINISH_LATER_S, future.cancel)
         future.add_done_callback(partial(_report_late, stop, late))
@@ -296,14 +220,14 @@ def _report_late(stop: asyncio.TimerHandle, late: Late, future: asyncio.Future[A
     stop.cancel()
     result = capture_call(future.result)
     if type(result) is Failed and isinstance(result.error, asyncio.CancelledError):
-        result = Failed(no_answer(FINISH_LATER_S))
+        result = Failed(_no_answer(FINISH_LATER_S))
     try:
         rest = late(result)
     except Exception:
         log(EXECUTION_LATE, "handling a late answer failed", exc_info=True)
         return
     if isawaitable(rest):
-        finish_later(_to_future(rest), _log_failed_release)
+        _finish_later(_to_future(rest), _log_failed_release)
 
 
 def _log_failed_release(result: Any) -> None:
@@ -315,6 +239,50 @@ def _log_failed_release(result: Any) -> None:
         )
 
 
+# --- What others complete -------------------------------------------------------------------------
+
+
+async def wait_done(future: AnyFuture, timeout_s: float | None = None) -> bool:
+    """Wait until a future is done, of this loop or of a thread, and return whether it is.
+
+    It is never cancelled. ``asyncio.wait`` does the same for several futures of a loop, and takes
+    twice the time for one.
+    """
+    if future.done():
+        return True
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    wake: Callable[[object], None] = partial(_wake, waiter)
+    if isinstance(future, asyncio.Future):
+        future.add_done_callback(wake)
+    else:
+        future.add_done_callback(partial(_wake_from_thread, loop, wake))
+    timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), wake, None)
+    try:
+        await waiter
+    finally:
+        if isinstance(future, asyncio.Future):
+            future.remove_done_callback(wake)
+        if timer is not None:
+            timer.cancel()
+    return future.done()
+
+
+def _wake(waiter: asyncio.Future[None], _: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _wake_from_thread(
+    loop: asyncio.AbstractEventLoop, wake: Callable[[object], None], future: object
+) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and its caller with it
+        loop.call_soon_threadsafe(wake, future)
+
+
+# --- What is not waited for -----------------------------------------------------------------------
+
+
 def start_in_background(awaitable: Any) -> None:
     """Start an awaitable in the running loop, as an ordinary task; without a loop, close it."""
     try:
@@ -322,6 +290,37 @@ def start_in_background(awaitable: Any) -> None:
     except RuntimeError:
         close(awaitable)
         return
-    DETACHED.add(task)
-    task.add_done_callback(_forget_task)
+    _keep(task)
     task.add_done_callback(lambda _: close(awaitable))  # the loop may end before it begins
+
+
+def _detach(future: asyncio.Future[Any]) -> None:
+    """Let a future go on that is no longer awaited. ``asyncio.run`` does not wait for it."""
+    _keep(future)
+    if isinstance(future, asyncio.Task):
+        asyncio.tasks._unregister_task(future)  # asyncio.run waits for all tasks that it knows
+        # typeshed does not declare it
+        future._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _keep(future: asyncio.Future[Any]) -> None:
+    """Refer to a future until it is done."""
+    DETACHED.add(future)
+    future.add_done_callback(_forget)
+
+
+def _forget(future: asyncio.Future[Any]) -> None:
+    DETACHED.discard(future)
+    if not future.cancelled():
+        future.exception()  # or asyncio would log that it was never retrieved
+
+
+def is_being_cancelled() -> bool:
+    """Return whether the running task is asked to stop; else a CancelledError was raised in it by
+    what it awaits.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0

@@ -9,7 +9,7 @@ from edictum.errors import ModelError
 from edictum.harness.arg_validator import MAX_REPAIR_ATTEMPTS, ToolArgValidator
 from edictum.harness.artifact_store import ArtifactError, ArtifactRef, ArtifactStore
 from edictum.harness.attachments import File, Image
-from edictum.harness.messages import ModelReply, Usage
+from edictum.harness.messages import ModelReply, Usage, messages_from_json, messages_to_json
 from edictum.harness.model_calls import ModelCall
 from edictum.harness.model_events import (
     ModelEvent,
@@ -72,6 +72,8 @@ __all__ = [
     "TurnState",
     "Usage",
     "anthropic_model",
+    "messages_from_json",
+    "messages_to_json",
     "openai_model",
     "openai_responses_model",
     "run_turn",

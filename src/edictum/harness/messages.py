@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from edictum.core.values import dumps, show
 from edictum.errors import EdictumInputError
@@ -178,6 +178,9 @@ def _to_name(given: Any) -> str:
 # --- Messages -------------------------------------------------------------------------------------
 
 
+IS_ERROR: Final = "edictum_is_error"  # in a text; in a message it is an attribute
+
+
 class ToolMessage(dict[str, Any]):
     """The result of a call, as a chat message. ``is_error`` is an attribute and not a key, because
     only some providers take it and the others refuse it.
@@ -249,6 +252,33 @@ def is_error_message(message: ChatMessage) -> bool:
     key.
     """
     return bool(message.get("is_error") or getattr(message, "is_error", False))
+
+
+def messages_to_json(messages: Sequence[ChatMessage]) -> str:
+    """Return a conversation as text, with which results told of errors: messages keep that beside
+    their keys, so ``json.dumps`` alone would lose it.
+    """
+    return dumps([write_message(message) for message in messages])
+
+
+def messages_from_json(text: str) -> list[ChatMessage]:
+    """Return the conversation that ``messages_to_json`` has written."""
+    return [read_message(message) for message in json.loads(text)]
+
+
+def write_message(message: ChatMessage) -> ChatMessage:
+    """Return a message as plain JSON data, with a key of ours if it tells of an error."""
+    return {**message, IS_ERROR: True} if getattr(message, "is_error", False) else message
+
+
+def read_message(data: Mapping[str, Any]) -> ChatMessage:
+    """Return the message that ``write_message`` has written."""
+    message = dict(data)
+    if not message.pop(IS_ERROR, False):
+        return message
+    read = ToolMessage(message)
+    read.is_error = True
+    return read
 
 
 def find_prompt(messages: Sequence[ChatMessage]) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edictum.errors import EdictumInputError
-from edictum.harness.messages import ChatMessage, ToolMessage, to_request
+from edictum.harness.messages import ChatMessage, read_message, to_request, write_message
 from edictum.harness.replay_control import ReplayControl
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.turn_budget import TurnBudget
@@ -25,7 +25,6 @@ TOKENS: Final = (
     *("input_tokens", "output_tokens"),
     *("cache_read_tokens", "cache_creation_tokens", "reasoning_tokens"),
 )
-IS_ERROR: Final = "edictum_is_error"  # in the text; in a message it is an attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class ParkedTurn:
             "version": PARKED_VERSION,
             "approval_ids": self.approval_ids,
             "session_id": self.session_id,
-            "messages": [_write_message(message) for message in self.messages],
+            "messages": [write_message(message) for message in self.messages],
             "calls": [[call.id, call.name, call.arguments] for call in self.calls],
             "ended": ended,
             "outcomes": [outcome_to_dict(outcome) for outcome in self.outcomes],
@@ -88,18 +87,16 @@ class ParkedTurn:
         try:
             data = json.loads(text)
             version = data.get("version")
-            return _read(data) if version == PARKED_VERSION else _refuse_version(version)
+            if version == PARKED_VERSION:
+                return _read(data)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
             problem = f"This is not a parked turn: {type(exc).__name__}: {exc}."
             raise EdictumInputError(problem, hint="Pass what ParkedTurn.to_json wrote.") from exc
-
-
-def _refuse_version(version: object) -> ParkedTurn:
-    raise EdictumInputError(
-        f"A parked turn of version {version!r:.40} cannot be read: this edictum reads"
-        f" {PARKED_VERSION}.",
-        hint="Resume it with the version of edictum that parked it.",
-    )
+        raise EdictumInputError(
+            f"A parked turn of version {version!r:.40} cannot be read: this edictum reads"
+            f" {PARKED_VERSION}.",
+            hint="Resume it with the version of edictum that parked it.",
+        )
 
 
 def _read(data: dict[str, Any]) -> ParkedTurn:
@@ -107,7 +104,7 @@ def _read(data: dict[str, Any]) -> ParkedTurn:
     return ParkedTurn(
         approval_ids=tuple(data["approval_ids"]),
         session_id=str(data["session_id"]),
-        messages=tuple(map(_read_message, data["messages"])),
+        messages=tuple(map(read_message, data["messages"])),
         calls=tuple(map(to_request, calls)),
         ended={int(place): _read_call(call) for place, call in data["ended"].items()},
         outcomes=tuple(map(outcome_from_dict, data["outcomes"])),
@@ -119,26 +116,13 @@ def _read(data: dict[str, Any]) -> ParkedTurn:
     )
 
 
-def _write_message(message: ChatMessage) -> ChatMessage:
-    return {**message, IS_ERROR: True} if getattr(message, "is_error", False) else message
-
-
-def _read_message(data: dict[str, Any]) -> ChatMessage:
-    message = dict(data)
-    if not message.pop(IS_ERROR, False):
-        return message
-    read = ToolMessage(message)
-    read.is_error = True
-    return read
-
-
 def _write_call(call: EndedCall) -> dict[str, Any]:
-    message = _write_message(call.message)
+    message = write_message(call.message)
     return {"message": message, "outcome": outcome_to_dict(call.outcome)}
 
 
 def _read_call(data: dict[str, Any]) -> EndedCall:
-    return EndedCall(_read_message(data["message"]), outcome_from_dict(data["outcome"]))
+    return EndedCall(read_message(data["message"]), outcome_from_dict(data["outcome"]))
 
 
 def keep_tokens(state: TurnState) -> dict[str, int]:

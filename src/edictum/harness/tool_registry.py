@@ -10,7 +10,8 @@ from typing import Any, overload
 
 from edictum.core._records import record, replace
 from edictum.core.parameters import ReadLater, declare
-from edictum.core.policy import UNKNOWN_TOOL, Plan, Policy, ToolEntry, merge_entries
+from edictum.core.policy import Plan, Policy
+from edictum.core.tool_entry import UNKNOWN_TOOL, ToolEntry, merge_entries
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import find_token_parameter, get_description, get_name
 from edictum.harness._schemas import ResultCheck, make_result_check, make_schemas
@@ -210,7 +211,7 @@ def sendable(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> ToolSpec: ...
+def tool(function: Callable[..., Any], /, **settings: Any) -> ToolSpec: ...
 
 
 @overload
@@ -220,8 +221,9 @@ def tool(
 
 
 def tool(first: Any = None, /, **settings: Any) -> Any:
-    """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")`` or
-    ``@tool(side_effect="read", timeout_s=5)``.
+    """Make a ToolSpec from a typed function: ``@tool``, ``@tool("what it does")``,
+    ``@tool(side_effect="read", timeout_s=5)`` or ``tool(function, side_effect="read")``; of a
+    ToolSpec make another one with these settings.
 
     The schemas of arguments and result come from the type hints, the description from the
     docstring; a result that does not fit is a failure (``returns=None`` turns that off). In a turn
@@ -230,8 +232,10 @@ def tool(first: Any = None, /, **settings: Any) -> Any:
     part of the schema. Coroutine functions run as tasks and others in threads, unless ``isolation``
     says otherwise.
     """
+    if isinstance(first, ToolSpec):
+        return replace(first, **settings)
     if callable(first):
-        return _make_spec(first, {})
+        return _make_spec(first, settings)
     if first is not None:
         settings = {"description": first, **settings}
     return lambda function: _make_spec(function, settings)

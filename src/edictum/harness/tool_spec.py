@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Literal, get_args
 
 from edictum.core.call import SideEffect, check_tool_name
-from edictum.core.policy import UNKNOWN_TOOL, ToolEntry, tool_entry
+from edictum.core.tool_entry import ENTRY_SETTINGS, UNKNOWN_TOOL, ToolEntry, tool_entry
 from edictum.core.values import canonical, normalize
 from edictum.errors import EdictumConfigError
 from edictum.harness._functions import is_generator
@@ -137,16 +137,11 @@ class ToolSpec:
 
     def entry(self) -> ToolEntry:
         """Return the tool as a guard's policy describes it."""
-        isolation = self.isolation
-        stated = _read_amounts(self)
+        isolation, stated = self.isolation, _read_amounts(self)
+        settings = {name: getattr(self, name) for name in _SETTINGS}
         return ToolEntry(
-            side_effect=self.side_effect,
-            idempotent=self.idempotent,
-            timeout_s=self.timeout_s,
+            **settings,
             run_in="inline" if isolation == "async" else isolation,
-            retry_on_timeout=self.retry_on_timeout,
-            retry_on_failure=self.retry_on_failure,
-            verify=self.verify,
             amounts=stated.amounts,
             actual=stated.actual,
             describes=self.states_effect or self.idempotent,
@@ -203,6 +198,10 @@ class ToolSpec:
             message = f"The tool {self.name!r} has no function."
             raise EdictumConfigError(message, hint="Give it one with function=...")
         return self.function(*args, **kwargs)
+
+
+# of a ToolEntry that a ToolSpec has as they are
+_SETTINGS = (ENTRY_SETTINGS.keys() & ToolSpec.__dataclass_fields__.keys()) - {"amounts", "actual"}
 
 
 def _to_resource_name(value: Any) -> str:

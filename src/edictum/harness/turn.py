@@ -11,8 +11,9 @@ from typing import Any, Final
 from edictum._callers import FromContext
 from edictum.core.call import check_session_id
 from edictum.errors import EdictumConfigError
+from edictum.execution.captured import capture
 from edictum.execution.portal import INTERRUPT_S, PORTAL
-from edictum.execution.waiting import await_or_finish_later, capture
+from edictum.execution.waiting import await_or_finish_later
 from edictum.guard import Edictum
 from edictum.harness._argument_checks import (
     check_arguments,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from edictum._logs import CALLBACK_FAILED, log
 from edictum.core.decision import Failed
-from edictum.execution.waiting import capture, close
+from edictum.execution.captured import capture, close
 from edictum.harness.messages import ModelReply
 from edictum.harness.model_calls import ModelCall
 from edictum.harness.model_events import ModelEvent, RefusalDelta, TextDelta

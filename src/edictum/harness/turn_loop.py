@@ -20,12 +20,12 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from edictum._logs import CALLBACK_FAILED, TURN_BUDGET, log
-from edictum.core.decision import Failed
+from edictum.core.decision import USER_ERRORS
 from edictum.core.parking import ApprovalPending
 from edictum.core.redaction import shorten
 from edictum.core.turn import Refusal
 from edictum.core.values import canonical, show
-from edictum.execution.waiting import await_until, call_in_thread, capture_until
+from edictum.execution.waiting import await_until, is_being_cancelled, run_in_thread, value_of
 from edictum.harness.call_round import NONE_ENDED, CallRound
 from edictum.harness.messages import (
     ChatMessage,
@@ -236,7 +236,7 @@ class TurnLoop:
         is_async = any(map(iscoroutinefunction, (self.model, type(self.model).__call__)))
         try:
             blocks = getattr(self.model, "blocks", not is_async)
-            answer = await call_in_thread(call) if blocks else call()
+            answer = value_of(await run_in_thread(call)) if blocks else call()
             reply = to_reply(await answer if isawaitable(answer) else answer)
             if relay is not None:
                 relay.complete(reply)
@@ -444,18 +444,14 @@ class TurnLoop:
         *more: Any,
     ) -> None:
         """Call a listener. Its failure is logged; the turn goes on."""
-        error: BaseException | None = None
         try:
             heard = None if listener is None else listener(subject, *more)
             if isawaitable(heard):
-                result = await capture_until(heard, self._listener_time_s())
-                error = result.error if isinstance(result, Failed) else None
-        except Exception as exc:
-            error = exc
-        if isinstance(error, KeyboardInterrupt):
-            raise error
-        if error is not None:
-            log(CALLBACK_FAILED, "%s failed for %s", name, _name_subject(subject), exc_info=error)
+                await await_until(heard, self._listener_time_s())
+        except (*USER_ERRORS, asyncio.CancelledError) as exc:
+            if isinstance(exc, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            log(CALLBACK_FAILED, "%s failed for %s", name, _name_subject(subject), exc_info=exc)
 
     def _listener_time_s(self) -> float:
         return max(

@@ -32,9 +32,15 @@ from edictum.execution.body import (
     runs_inline,
     start_inline,
 )
+from edictum.execution.captured import close
 from edictum.execution.failures import NotStarted
 from edictum.execution.portal import PORTAL
-from edictum.execution.waiting import await_or_finish_later, await_until, close, start_in_background
+from edictum.execution.waiting import (
+    await_or_finish_later,
+    await_until,
+    is_being_cancelled,
+    start_in_background,
+)
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.handlers import EffectHandlers
 from edictum.runtime.renewal import CallLeases
@@ -54,6 +60,7 @@ class Wait:
 
 Step: TypeAlias = RunTool | Running | Wait | ToolOutcome
 SUSPENDING = (Wait, Running, RunTool)
+RESUMABLE = (*SUSPENDING, Ran)
 
 
 class CallDriver:
@@ -81,6 +88,13 @@ class CallDriver:
         self._runs_tool = runs_tool
         self.interrupted: BaseException | None = None
 
+    def start(self) -> Step:
+        """Begin the call, and close it if it is interrupted."""
+        try:
+            return self.advance()
+        except BaseException as exc:
+            return self.abort(exc)
+
     def advance(self, answer: Any = None, awaited: Effect | None = None) -> Step:
         """Answer the last effect, then perform effects until one must be waited for, the tool must
         be run elsewhere, or the outcome is there.
@@ -92,8 +106,7 @@ class CallDriver:
         try:
             return self._perform(self._flow.send(answer))
         except StopIteration as end:
-            outcome: ToolOutcome = end.value
-            return outcome
+            return end.value  # type: ignore[no-any-return]  # the outcome
 
     def _perform(self, effect: Effect) -> RunTool | Running | Wait:
         send, handlers, leases = self._flow.send, self.handlers, self._leases
@@ -103,7 +116,8 @@ class CallDriver:
                 step = self._start_tool(effect)
                 if type(step) in SUSPENDING:
                     return step  # type: ignore[return-value] # mypy does not narrow by ``in``
-                effect = send(step)
+                effect = send(self._note_interruption(step) if type(step) is Ran else step)
+                del step  # see ``start_inline``
                 continue
             timeout_s = None
             if isinstance(effect, Within):
@@ -117,7 +131,9 @@ class CallDriver:
                 else:
                     value = handlers.by_kind[kind](effect)
                 if type(value) not in ANSWERS and isawaitable(value):
-                    return Wait(effect, value, timeout_s or self._time_left_s(effect))
+                    if timeout_s is None:
+                        timeout_s = self._time_left_s(effect)
+                    return Wait(effect, value, timeout_s)
             except USER_ERRORS as exc:
                 value = _failed(effect, exc)
             except BaseException as exc:  # the call is closed first, then it is raised again
@@ -143,11 +159,12 @@ class CallDriver:
             return Failed(self.interrupted)
         if not self._runs_tool or not runs_inline(effect):
             return effect
-        ran = start_inline(effect)
-        return self._note_interruption(ran) if type(ran) is Ran and ran.cancelled else ran
+        return start_inline(effect)
 
     def _note_interruption(self, ran: Ran) -> Ran | Failed:
-        """Remember what stopped the tool from outside; return the answer to RunTool."""
+        """Return the answer to RunTool; remember what stopped the tool from outside, if it was."""
+        if not ran.cancelled:
+            return ran
         if isinstance(ran.error, Pause):
             self.interrupted = ran.error.signal
             return Failed(ran.error)
@@ -160,7 +177,7 @@ class CallDriver:
         """Go on with how the tool ended."""
         if isinstance(ran.error, NoCapacity):
             return self.advance(Failed(ran.error))
-        return self.advance(self._note_interruption(ran) if ran.cancelled else ran)
+        return self.advance(self._note_interruption(ran))
 
     def interrupt(self, exc: BaseException) -> None:
         """Remember what stops the caller; the first one counts."""
@@ -171,16 +188,15 @@ class CallDriver:
         try:
             return self._perform(self._flow.throw(exc))
         except StopIteration as end:
-            outcome: ToolOutcome = end.value
-            return outcome
+            return end.value  # type: ignore[no-any-return]  # the outcome
 
-    def close(self, step: Step | None, exc: BaseException) -> None:
+    def close(self, step: Step | Ran | None, exc: BaseException) -> None:
         """Close the call without awaiting anything: the caller's coroutine is being closed.
 
         What counts and records the call is left to the loop, if there is one.
         """
         self.interrupted = exc
-        in_tool = isinstance(step, (RunTool, Running))
+        in_tool = isinstance(step, (RunTool, Running, Ran))
         step = self.advance(Ran(None, exc, cancelled=True) if in_tool else Failed(exc))
         while isinstance(step, Wait):
             if step.effect.wait.outlives_caller:
@@ -205,10 +221,10 @@ def _failed(effect: Effect, exc: BaseException) -> Failed:
 @final
 @record
 class Suspended:
-    """A call that cannot go on without waiting, and where it stands."""
+    """A call that has not ended: what it waits for, or how its tool ended."""
 
     driver: CallDriver
-    step: Step
+    step: Step | Ran
 
 
 def advance(
@@ -216,11 +232,7 @@ def advance(
 ) -> ToolOutcome | Suspended:
     """Take a call to its end, or as far as it goes without waiting."""
     driver = CallDriver(flow, handlers, turn)
-    try:
-        step = driver.advance()
-    except BaseException as exc:
-        step = driver.abort(exc)
-    return suspend_or_end(driver, step)
+    return suspend_or_end(driver, driver.start())
 
 
 def suspend_or_end(driver: CallDriver, step: Step) -> ToolOutcome | Suspended:
@@ -234,11 +246,13 @@ def suspend_or_end(driver: CallDriver, step: Step) -> ToolOutcome | Suspended:
 async def resume(suspended: Suspended) -> ToolOutcome:
     """Take a suspended call to its end."""
     driver = suspended.driver
-    step: Step = suspended.step
+    step: Step | Ran = suspended.step
     try:
         while True:
             if isinstance(step, Wait):
                 step = driver.advance(await _await_answer(driver, step), step.effect)
+            elif isinstance(step, Ran):
+                step = driver.take_result(step)
             elif isinstance(step, Running):
                 step = driver.take_result(await finish_inline(step))
             elif isinstance(step, RunTool):
@@ -251,6 +265,8 @@ async def resume(suspended: Suspended) -> ToolOutcome:
     except BaseException as exc:
         outcome = await advance_to_tool(driver, driver.abort(exc))
         return driver.end(outcome)  # type: ignore[arg-type]  # an aborted call runs no tool
+    finally:
+        del step, suspended  # see ``start_inline``
 
 
 async def advance_to_tool(driver: CallDriver, step: Step) -> RunTool | ToolOutcome:
@@ -291,8 +307,7 @@ async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
     except USER_ERRORS as exc:
         return _failed(wait.effect, exc)
     except asyncio.CancelledError as exc:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # else the port raised it
+        if is_being_cancelled():  # else the port raised it
             driver.interrupt(exc)
         return Failed(exc)
     except GeneratorExit:
@@ -308,18 +323,23 @@ async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
 def resume_sync(suspended: Suspended) -> ToolOutcome:
     """As ``resume``, inside or outside a running event loop."""
     driver = suspended.driver
-    step: Step = suspended.step
+    step: Step | Ran = suspended.step
     try:
-        while isinstance(step, SUSPENDING):
+        while isinstance(step, RESUMABLE):
             if isinstance(step, Wait):
                 step = driver.advance(_await_answer_sync(driver, step), step.effect)
+            elif isinstance(step, Ran):
+                step = driver.take_result(step)
             elif isinstance(step, Running):
                 step = driver.take_result(finish_inline_sync(step))
             else:
                 step = driver.take_result(run_sync(step, driver.handlers.wiring.abandoned))
+        return driver.end(step)
     except BaseException as exc:
-        step = advance_to_tool_sync(driver, driver.abort(exc))
-    return driver.end(step)  # type: ignore[arg-type] # an aborted call runs no tool
+        outcome = advance_to_tool_sync(driver, driver.abort(exc))
+        return driver.end(outcome)  # type: ignore[arg-type] # an aborted call runs no tool
+    finally:
+        del step, suspended
 
 
 def advance_to_tool_sync(driver: CallDriver, step: Step) -> RunTool | ToolOutcome:

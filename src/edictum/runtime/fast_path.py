@@ -113,35 +113,29 @@ class FastPath:
             if reserved is None:
                 admitting = admit(run, plan, self._config, None, answers, stated)
                 driver = self._driver(run, plan, failure_flag, admitting)
-                step = driver.advance()
-            else:
-                counted, context = reserved, self._config.context
-                try:
-                    if self._record is None:
-                        now = self._now()
-                        self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
-                        if not call.call_index & 63:  # SAMPLED
-                            self._figures.add_sample(now - call.started_at)
-                    else:
-                        counters = Counters(*counted)
-                        self._record(Entry(context, CALL_ALLOWED, call, plan.passed, counters))
-                except BaseException as exc:
-                    return self._refuse_unrecorded(run, plan, counted, exc)
-                started = True
-                ended = start_inline(run)
-                outcome = self._conclude(run, plan, failure_flag, template, tally, ended)
-                if outcome is not None:
-                    return outcome
-                driver = self._driver_at_tool(run, plan, failure_flag, counted)
-                step = driver.take_result(ended) if isinstance(ended, Ran) else ended
+                return suspend_or_end(driver, driver.advance())
+            counted, context = reserved, self._config.context
+            try:
+                if self._record is None:
+                    now = self._now()
+                    self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
+                    if not call.call_index & 63:  # SAMPLED
+                        self._figures.add_sample(now - call.started_at)
+                else:
+                    counters = Counters(*counted)
+                    self._record(Entry(context, CALL_ALLOWED, call, plan.passed, counters))
+            except BaseException as exc:
+                return self._refuse_unrecorded(run, plan, counted, exc)
+            started = True
+            return self._conclude(
+                run, plan, failure_flag, template, tally, counted, start_inline(run)
+            )
         except BaseException as exc:  # such as KeyboardInterrupt in a contract
             if not started and driver is None:
                 driver = self._driver(run, plan, failure_flag, _interrupt(exc))
-                step = driver.advance()
-            else:
-                driver = driver or self._driver_at_tool(run, plan, failure_flag, counted)
-                step = driver.abort(exc)
-        return suspend_or_end(driver, step)
+                return suspend_or_end(driver, driver.advance())
+            driver = driver or self._driver_at_tool(run, plan, failure_flag, counted)
+            return suspend_or_end(driver, driver.abort(exc))
 
     def _refuse(
         self,
@@ -155,9 +149,11 @@ class FastPath:
         config, call = self._config, run.call
         if config.on_deny is not None or config.mode != "enforce" or run.charges is not NO_CHARGES:
             return None
-        if any(type(raw) is not Verdict for _, raw in answers):
-            return None
-        judged = [as_answer(contract, raw, "enforce") for contract, raw in answers]
+        judged = []
+        for contract, raw in answers:
+            if type(raw) is not Verdict:
+                return None
+            judged.append(as_answer(contract, raw, "enforce"))
         decision = decide_before(plan.before, judged, (), "enforce")
         if decision.effect != "deny" or decision.policy_error or decision.waived:
             return None
@@ -185,19 +181,24 @@ class FastPath:
         failure_flag: FailureFlag | None,
         template: ReservationTemplate,
         tally: ToolTally,
+        reserved: tuple[int, int],
         ran: Ran | Running,
-    ) -> ToolOutcome | Suspended | None:
-        """Commit and record how a call ended. None: it is still to be concluded."""
-        if isinstance(ran, Running) or ran.cancelled or ran.elapsed_s > LONG_S:
-            return None
-        if plan.after or plan.hooks_after or plan.success_rules:
-            return None
-        if failure_flag is not None and failure_flag is not error_key:
-            return None  # the lifecycle asks it, once
-        call, value, config = run.call, ran.value, self._config
-        verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
-        if verdict is None:
-            return None
+    ) -> ToolOutcome | Suspended:
+        """Commit and record how a call ended, or let the lifecycle do it."""
+        call, config, verdict = run.call, self._config, None
+        if not (
+            isinstance(ran, Running)
+            or ran.cancelled
+            or ran.elapsed_s > LONG_S
+            or plan.after
+            or plan.hooks_after
+            or plan.success_rules
+            or (failure_flag is not None and failure_flag is not error_key)  # asked once
+        ):
+            verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
+        if verdict is None or isinstance(ran, Running):
+            return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
+        value = ran.value
         context = config.context
         outcome: ToolOutcome
         closing: tuple[Any, ...]
@@ -210,7 +211,7 @@ class FastPath:
             closing = closing_fields(plan, context, ran, verdict, value, NOT_REVIEWED, outcome)
         counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
         if counted is None:
-            return None
+            return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
         action = CALL_EXECUTED if verdict.success else CALL_FAILED
         if self._record is not None:
             made = Entry(context, action, call, plan.passed, Counters(*counted), Closing(*closing))

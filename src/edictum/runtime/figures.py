@@ -31,31 +31,35 @@ FAILED: Final[EndKey] = ("allow", None, "failed")
 class Durations:
     """Counts how long something took: bucket n holds what took less than 2**n units."""
 
-    __slots__ = ("counts", "unit_s")
+    __slots__ = ("counts", "total_s", "unit_s")
 
     def __init__(self, unit_s: float) -> None:
         self.unit_s = unit_s
         self.counts = [0] * BUCKETS
+        self.total_s = 0.0
 
     def add(self, seconds: float, times: int = 1) -> None:
         """Count a duration; a clock that was set back gives one of 0."""
         units = int(seconds / self.unit_s)
         self.counts[min(units.bit_length(), BUCKETS - 1) if units > 0 else 0] += times
+        if units > 0:
+            self.total_s += seconds * times
 
     def clear(self) -> None:
         self.counts[:] = [0] * BUCKETS
+        self.total_s = 0.0
 
     def read(self) -> Histogram:
-        return make_histogram(self.unit_s, self.counts)
+        return make_histogram(self.unit_s, self.counts, self.total_s)
 
 
-def make_histogram(unit_s: float, buckets: Sequence[int]) -> Histogram:
+def make_histogram(unit_s: float, buckets: Sequence[int], total_s: float) -> Histogram:
     """Return the buckets up to the last that is used."""
     counts = list(buckets)
     while counts and not counts[-1]:
         counts.pop()
     bounds = (unit_s * 2**bucket for bucket in range(len(counts)))
-    return Histogram(tuple(bounds), tuple(counts))
+    return Histogram(tuple(bounds), tuple(counts), total_s)
 
 
 class ToolTally:
@@ -187,7 +191,8 @@ class Figures:
     def read_tools(self) -> dict[str, Histogram]:
         """Return how long the bodies of each tool ran."""
         return {
-            tool: make_histogram(1e-3, tally.read_times()) for tool, tally in self._sort_tallies()
+            tool: make_histogram(1e-3, tally.read_times(), tally.took.total_s)
+            for tool, tally in self._sort_tallies()
         }
 
     def _sort_tallies(self) -> list[tuple[str, ToolTally]]:
@@ -195,8 +200,10 @@ class Figures:
 
     def read_latency(self) -> dict[str, Histogram]:
         """Return how long the parts of a call took; ``tool`` is that of all tools."""
-        times = [tally.read_times() for tally in list(self.tallies.values())]
+        tallies = list(self.tallies.values())
+        times = [tally.read_times() for tally in tallies]
         tool = [sum(column) for column in zip(*times, strict=True)]
+        total_s = sum(tally.took.total_s for tally in tallies)
         names = ("gate", "ledger", "audit", "approval")
         read = {name: getattr(self, name).read() for name in names}
-        return {**read, "tool": make_histogram(1e-3, tool)}
+        return {**read, "tool": make_histogram(1e-3, tool, total_s)}

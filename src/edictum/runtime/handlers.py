@@ -46,10 +46,12 @@ from edictum.core.effects import (
 from edictum.core.events import Entry
 from edictum.core.limits import Grant, Reservation, Settlement, release_of
 from edictum.errors import BackendError
-from edictum.execution.waiting import call_until, close, wait_done
+from edictum.execution.captured import close
+from edictum.execution.waiting import call_until, wait_done
 from edictum.runtime.figures import Figures
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
+from edictum.sessions.ledger import Ledger
 
 PORT_FAILURES: dict[str, str] = {
     "ledger, before the tool": "The call is denied (`policy_error`); the tool does not run.",
@@ -65,8 +67,8 @@ PORT_FAILURES: dict[str, str] = {
         "The result is kept; the outcome's notes and the log say that it could not be written."
     ),
     "approval backend": (
-        "The call is denied (`policy_error`). No backend, no answer, and one five seconds too late"
-        " mean no."
+        "The call is denied (`policy_error`). A missing backend, no answer, and one more than five"
+        " seconds late count as no."
     ),
     "principal resolver": "The call is denied (`policy_error`).",
     "contract, hook or selector": (
@@ -181,7 +183,7 @@ class EffectHandlers:
             entry.at = self._now()
         self._local.take(entry)
         if entry.policy_error:
-            _log_policy_error(entry)
+            _log_policy_error(entry, self.wiring.ledger)
         return self._emit(entry, self._joined if entry.is_sent else None)
 
     def record_event(self, event: AuditEvent) -> Awaitable[None] | None:
@@ -229,7 +231,7 @@ class EffectHandlers:
             "session_id": call.run_id,
         }
         if self._shows_secrets:
-            asked["raw_args"] = call.args
+            asked["raw_args"] = call.effective_args
         effect.metadata["context"]["last_calls"] = self._local.list_last_calls(call.run_id)
         ask = partial(_pass_signals, self._approval.request_approval, effect.control_flow, asked)
         return ask() if effect.preview is None else _preview_then(ask, effect)
@@ -326,18 +328,20 @@ def _local_recorder(wiring: Wiring) -> Handler:
         finally:
             count(entry)
         if entry.policy_error:
-            _log_policy_error(entry)
+            _log_policy_error(entry, wiring.ledger)
 
     return record
 
 
-def _log_policy_error(entry: Entry) -> None:
+def _log_policy_error(entry: Entry, ledger: Ledger) -> None:
     """Log that a rule or a part of the gate failed: until it is mended, it decides wrongly."""
     event = entry.event()
-    reason = event.reason or event.success_reason
+    reason, source = event.reason or event.success_reason, event.decision_source
     # that of a postcondition was said by its warning, that of the audit when its sink began to fail
-    if reason is None or event.decision_source == "audit":
+    if reason is None or source == "audit":
         return
+    if source == "ledger" and getattr(ledger, "why_unavailable", None) is not None:
+        return  # said when the store began to fail
     log(
         POLICY_ERROR,
         "policy error: %s of the tool %r (call %s): %s %s: %s",
@@ -398,7 +402,7 @@ def _confirm_write(entry: Entry | AuditEvent) -> Written:
     """
     if isinstance(entry, Entry) and entry.is_counted:
         return WRITTEN
-    raise BackendError("It goes with what the ledger has not answered.")
+    raise BackendError("The event goes with a step of the ledger that was not confirmed.")
 
 
 def _raise_required(failures: list[tuple[SinkPort, BaseException]], figures: Figures) -> None:

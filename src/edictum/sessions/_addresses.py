@@ -1,4 +1,4 @@
-"""Addresses of servers: the hosts that the URL of a session store names, and credentials."""
+"""Addresses of servers: the hosts that the URL of a store names, and credentials."""
 
 from __future__ import annotations
 
@@ -46,17 +46,16 @@ def read_address(url: str, default_port: int) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError as exc:
-        raise EdictumConfigError("The URL of a session store is malformed.", hint=_PLAIN) from exc
+        raise EdictumConfigError("The URL of a store is malformed.", hint=_PLAIN) from exc
     if parts.netloc.count("@") > 1:
-        raise EdictumConfigError("The URL of a session store has two '@'.", hint=_PLAIN)
+        raise EdictumConfigError("The URL of a store has two '@'.", hint=_PLAIN)
     hosts: list[tuple[str, int]] = []
     for named in parts.netloc.rpartition("@")[2].split(","):
         found = _HOST.fullmatch(unquote(named))
         port = int(found["port"] or default_port) if found else 0
         if found is None or not 0 < port < 65_536:
             raise EdictumConfigError(
-                f"The URL of a session store ({parts.scheme}) has a host or port that cannot be"
-                " read.",
+                f"The URL of a store ({parts.scheme}) has a host or port that cannot be read.",
                 hint=_PLAIN,
             )
         hosts.append((found["host"] or "localhost", port))

@@ -27,6 +27,7 @@ from edictum._logs import (
     LEDGER_ANSWERS,
     LEDGER_LOOP_CLOSED,
     LEDGER_NOT_COUNTED,
+    LEDGER_REPLACED,
     LEDGER_SENDING_FAILED,
     LEDGER_UNAVAILABLE,
     log,
@@ -96,6 +97,21 @@ def check_stored_version(
             f"{name} was set up by an unreleased version of edictum (schema {found.written_by}) and"
             f" cannot be read. {remedy}"
         )
+
+
+class DataIdentity:
+    """Notices that what a server keeps is not what it was: deleted, or replaced."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._known: object = NO_ANSWER
+
+    def compare(self, found: object) -> None:
+        """Log when the data was another before."""
+        before, self._known = self._known, found
+        if before not in (NO_ANSWER, found):
+            message = "What %s kept was deleted or replaced while it was in use."
+            log(LEDGER_REPLACED, message, self._name, store=self._name)
 
 
 @record
@@ -254,6 +270,14 @@ def _as_sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
+def _is_program_ending(error: RuntimeError) -> bool:
+    """Whether the program ends: asyncio cannot start the threads by which hosts are looked up.
+
+    It stops starting them a moment before the main thread counts as ended.
+    """
+    return "shutdown" in str(error) or not threading.main_thread().is_alive()
+
+
 class BatchSender:
     """Sends operations from one event loop. Any thread may call ``send``."""
 
@@ -382,6 +406,10 @@ class BatchSender:
                     timer.cancel()
         except TimeoutError as exc:
             raise Unavailable(f"no answer within {wait_s:g} s") from exc
+        except RuntimeError as exc:
+            if not _is_program_ending(exc):
+                raise
+            raise Unavailable(describe(exc)) from exc
         if len(answers) != len(batch.ops):
             raise Unavailable(f"it gave {len(answers)} answers to {len(batch.ops)} questions")
         return answers
@@ -395,7 +423,8 @@ class BatchSender:
         """Wait out a short outage; open the circuit and tell all callers about a longer one."""
         if strikes < STRIKES and not isinstance(exc, Refused):
             return
-        why = f"The {self._pool.kind} {self._pool.name} could not be asked: {describe(exc)}"
+        reason = _as_sentence(describe(exc))
+        why = f"The {self._pool.kind} {self._pool.name} could not be asked: {reason}"
         error = EdictumConfigError(why) if isinstance(exc, Refused) else BackendError(why)
         with self._lock:
             waiting = [*ops, *self._inbox]
@@ -656,7 +685,7 @@ class SenderPool:
         was_closed, self.why_open = self.why_open is None, why
         if was_closed:
             message = "%s Calls are denied until it answers again."
-            log(LEDGER_UNAVAILABLE, message, _as_sentence(why), store=self.name)
+            log(LEDGER_UNAVAILABLE, message, why, store=self.name)
         if was_closed and (probing is None or probing is not self._thread):
             with contextlib.suppress(BackendError):
                 self.send_from_thread(Operation(self, "ping", None))

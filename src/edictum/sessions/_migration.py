@@ -11,7 +11,7 @@ class Migration:
     program needs which uses the store and does not own it.
 
     ``found`` is the version that the store has, None when it is empty. An empty ``ddl``: nothing is
-    to do. ``is_applied`` tells whether it was done.
+    to do. ``is_applied`` and ``is_granted`` tell whether these were done.
     """
 
     found: int | None
@@ -19,9 +19,12 @@ class Migration:
     ddl: str
     grants: str
     is_applied: bool
+    is_granted: bool = False
 
     def __str__(self) -> str:
         found = "is empty" if self.found is None else f"has version {self.found}"
         head = f"-- The store {found}; this library has version {self.version}."
         done = "-- Applied:" if self.is_applied else "-- To be applied:"
-        return "\n".join([head, *([done, self.ddl] if self.ddl else []), self.grants])
+        whose = "a program that does not own the store"
+        rights = f"-- Granted to {whose}:" if self.is_granted else f"-- To be granted to {whose}:"
+        return "\n".join([head, *([done, self.ddl] if self.ddl else []), rights, self.grants])

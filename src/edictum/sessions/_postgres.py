@@ -22,7 +22,14 @@ import asyncpg
 from edictum.core.decide import describe
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.sessions._addresses import Credentials, get_credentials, read_address
-from edictum.sessions._batching import Batch, Operation, Refused, StoredVersion, Unavailable
+from edictum.sessions._batching import (
+    Batch,
+    DataIdentity,
+    Operation,
+    Refused,
+    StoredVersion,
+    Unavailable,
+)
 from edictum.sessions._migration import Migration
 from edictum.sessions._postgres_schema import (
     Dialect,
@@ -113,6 +120,7 @@ class PostgresStore:
         self._user = address.user
         self._credentials = credentials
         self._migrates = migrates
+        self._identity = DataIdentity(self.name)
         self.ttl_us = microseconds(ttl_s)
 
     def is_same_database(self, other: Any) -> bool:
@@ -137,7 +145,11 @@ class PostgresStore:
         return options
 
     async def set_up(self, db: Any) -> StoredVersion:
-        return await self.schema.set_up(db, migrates=self._migrates)
+        found = await self.schema.set_up(db, migrates=self._migrates)
+        table = f'"{self.schema.name}".{self.schema.version_table}'
+        async with transaction(db):
+            self._identity.compare(await db.fetchval("SELECT to_regclass($1)::oid", table))
+        return found
 
     async def migrate(self, *, dry_run: bool, grant_to: str | None) -> Migration:
         """Bring the schema to this version; tell what was done, or what would be."""
@@ -167,7 +179,7 @@ def _check_files(query: dict[str, str]) -> None:
     for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
         if name in query and not Path(query[name]).exists():
             raise EdictumConfigError(
-                f"{name} in the URL of the session store is {query[name]!r}, which is not there."
+                f"{name} in the URL of the store is {query[name]!r}, which is not there."
             )
 
 

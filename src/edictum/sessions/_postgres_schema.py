@@ -158,9 +158,10 @@ class PostgresSchema:
         found = await self._read(db)
         ddl, grants = self.ddl_from(found), self.grants(grant_to)
         if not dry_run:
-            await self._change(db, grants=grants if grant_to else "", to_new_only=False)
+            await self._change(db, grants="" if grant_to is None else grants, to_new_only=False)
         version = None if found is None else found.written_by
-        return Migration(version, self.version, ddl, grants, is_applied=not dry_run)
+        is_granted = grant_to is not None and not dry_run
+        return Migration(version, self.version, ddl, grants, not dry_run, is_granted)
 
     async def _read(self, db: Any) -> StoredVersion | None:
         """Return what the schema says about itself; None if there is none."""
@@ -199,7 +200,10 @@ class PostgresSchema:
 
     def grants(self, role: str | None) -> str:
         """Return what a role needs to use the schema, and not to change it."""
-        to = f'TO "{role}";' if role and '"' not in role else "TO the_role;"
+        if role is not None and (not role or '"' in role):
+            hint = "Use the name of a role, without quotes."
+            raise EdictumConfigError(f"grant_to is {role!r:.80}.", hint=hint)
+        to = "TO the_role;" if role is None else f'TO "{role}";'
         tables = ", ".join(f'"{self.name}".{table}' for table in self.tables)
         return (
             f'GRANT USAGE ON SCHEMA "{self.name}" {to}\n'

@@ -83,12 +83,14 @@ class RedisStore(RedisServer):
         ttl_s: float | None = SESSION_TTL_S,
         allow_eviction: bool = False,
         credentials: Credentials | None = None,
+        replicas: int = 0,
         check_every_s: float = CHECK_EVERY_S,
     ) -> None:
         super().__init__(
             url,
             allow_eviction=allow_eviction,
             credentials=credentials,
+            replicas=replicas,
             check_every_s=check_every_s,
         )
         self.ttl_ms = 0 if ttl_s is None else max(1, round(ttl_s * 1_000))

@@ -92,8 +92,9 @@ class RedisClients:
             pool.make_connection()
         except (ValueError, TypeError, AttributeError) as exc:
             raise EdictumConfigError(
-                f"The URL of the session store {self.name} cannot be used: {exc}",
-                hint="redis-py's documentation lists the options of a URL.",
+                f"The URL of the store {self.name} cannot be used: {exc}",
+                hint="Beside lease, ttl, wait, allow_eviction and password_file it may have the"
+                " options that redis-py's documentation lists.",
             ) from exc
 
     def make(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from edictum.core.decide import describe
 from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import (
     Batch,
+    DataIdentity,
     Operation,
     Refused,
     StoredVersion,
@@ -64,6 +66,7 @@ NOT_NOW_WORDS = (
     "TRYAGAIN",
     "UNKILLABLE",
 )
+REPLICATED_WITHIN_MS = 500
 CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
 _CLOSE_S = 1.0
 NO_TLS = (
@@ -85,14 +88,15 @@ SIGN_IN = (
 REMEDY = "Delete its keys, edictum:*, or name another database."
 RIGHTS = (
     "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
-    " cluster +cluster|slots +command."
+    " cluster +cluster|slots +command, with ?replicas= +wait."
 )
 
 
 class RedisServer:
     """A server or a cluster.
 
-    ``allow_eviction`` accepts one that may throw keys away when its memory is full.
+    ``allow_eviction`` accepts one that may throw keys away when its memory is full. ``replicas`` is
+    how many replicas must have what was written before it is answered.
     """
 
     serves_loops = True
@@ -101,6 +105,7 @@ class RedisServer:
     version: int
     readable_since: int  # programs that speak an older version cannot use the data
     version_key: str  # of a hash: which version the data has, and since which it can be read
+    replicated_key = "edictum:replicated"  # written to see how far replicas have come
 
     def __init__(
         self,
@@ -108,11 +113,14 @@ class RedisServer:
         *,
         allow_eviction: bool = False,
         credentials: Credentials | None = None,
+        replicas: int = 0,
         check_every_s: float = CHECK_EVERY_S,
     ) -> None:
         self.clients = RedisClients(url, credentials)
         self.name = self.clients.name
+        self.replicas = replicas
         self.check_every_s = check_every_s
+        self.identity = DataIdentity(self.name)
         self._allow_eviction = allow_eviction
         self._warned = False
 
@@ -150,7 +158,10 @@ class RedisConnection:
             checked_at, now = self._checked_at, time.monotonic()
             if checked_at is None or now - checked_at > self._server.check_every_s:
                 await self._check()
-            return await self._answer_all(batch.ops)
+            answers = await self._answer_all(batch.ops)
+            if self._server.replicas:
+                await self._wait_for_replicas()
+            return answers
         except BaseException as exc:
             await self.close()  # unread replies must not be taken for others
             if isinstance(exc, REDIS_LOST):
@@ -173,6 +184,8 @@ class RedisConnection:
             else:
                 self._server.check(info)
         if isinstance(self._client, RedisCluster):
+            if self._server.replicas:
+                raise Refused("A cluster cannot be waited for: leave ?replicas= out of the URL.")
             await self._client.initialize()
             for node in self._nodes():
                 self._server.check(await node.execute_command("INFO"))
@@ -188,7 +201,10 @@ class RedisConnection:
             await self._check_old_data()
             fields = ("written_by", server.version, "readable_since", server.readable_since)
             await self._client.execute_command("HSET", server.version_key, *fields)
-            return
+            made = ("HSETNX", server.version_key, "id", uuid.uuid4().hex)
+            await self._client.execute_command(*made)
+            mark = await self._client.execute_command("HGETALL", server.version_key)
+        server.identity.compare(mark.get("id"))
         found = StoredVersion(int(mark["written_by"]), int(mark["readable_since"]))
         check_stored_version(server.name, found, server.version, (), REMEDY)
 
@@ -201,6 +217,17 @@ class RedisConnection:
     async def _answer_all(self, ops: Sequence[Operation]) -> list[Any]:
         """Return one answer, or an exception in its place, per operation."""
         raise NotImplementedError
+
+    async def _wait_for_replicas(self) -> None:
+        """Return when enough replicas have all that was written so far, over any connection.
+
+        A server waits for a connection's own writes only, and a repeated operation writes nothing.
+        """
+        wanted = self._server.replicas
+        mark = ("SET", self._server.replicated_key, "")
+        _, reply = await self._pipeline([mark, ("WAIT", wanted, REPLICATED_WITHIN_MS)])
+        if (reached := get_reply(reply)) < wanted:
+            raise Unavailable(f"{reached} of {wanted} replicas have what was written")
 
     async def close(self) -> None:
         self._checked_at = None

@@ -32,6 +32,7 @@ class Options:
     ttl_s: float | None = SESSION_TTL_S
     wait_s: float | None = None
     allow_eviction: bool = False
+    replicas: int = 0
     migrates: bool = False
     credentials: Credentials | None = None
 
@@ -113,7 +114,7 @@ def migrate(
 
 def read_scheme(url: Any) -> str:
     if not isinstance(url, str):
-        raise EdictumConfigError(f"The URL of a session store is a {type(url).__name__}, not text.")
+        raise EdictumConfigError(f"The URL of a store is a {type(url).__name__}, not text.")
     return url.partition(":")[0].lower()
 
 
@@ -134,6 +135,8 @@ def take_options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
             found[QUERY[name]] = None if (name, value) == FOR_GOOD else _seconds(name, value)
         elif name in SWITCHES:
             found[SWITCHES[name]] = value == "1"
+        elif name == "replicas" and url.lower().startswith(("redis", "valkey")):
+            found["replicas"] = _count_replicas(value)
         elif name == "password_file":
             found["credentials"] = read_from_file(value)
         else:
@@ -153,8 +156,15 @@ def _seconds(name: str, value: Any) -> float:
             seconds = 0.0
     if not 0 < seconds < float("inf"):
         hint = "Use seconds, more than 0, or a number with a unit: 500ms, 30s, 5m, 2h, 1d."
-        raise EdictumConfigError(f"Session store: {name} is {value!r}.", hint=hint)
+        raise EdictumConfigError(f"The URL of a store: {name} is {value!r}.", hint=hint)
     return seconds
+
+
+def _count_replicas(value: str) -> int:
+    if not value.isdecimal():
+        hint = "Use the number of replicas that must have a call before it is answered: replicas=1."
+        raise EdictumConfigError(f"Session store: replicas is {value!r}.", hint=hint)
+    return int(value)
 
 
 def _memory(url: str, options: Options) -> Ledger:
@@ -181,14 +191,22 @@ def read_sqlite_path(url: str) -> str:
 
 
 def _import_sqlite() -> Any:
-    problem = "The SQLite session store needs a POSIX system with sqlite3."
+    problem = "A SQLite store needs a POSIX system with sqlite3."
     return import_store("edictum.sessions._sqlite", problem, "Use memory: or a server.")
 
 
 def _redis(url: str, options: Options) -> Ledger:
     store = _import_server("redis").RedisStore
-    more = {"ttl_s": options.ttl_s, "allow_eviction": options.allow_eviction}
-    return _with_store(store(url, credentials=options.credentials, **more), options)
+    return _with_store(store(url, ttl_s=options.ttl_s, **redis_options(options)), options)
+
+
+def redis_options(options: Options) -> dict[str, Any]:
+    """Return the options that all stores on Redis have."""
+    return {
+        "allow_eviction": options.allow_eviction,
+        "credentials": options.credentials,
+        "replicas": options.replicas,
+    }
 
 
 def _postgres(url: str, options: Options) -> Ledger:
@@ -208,7 +226,7 @@ def _refuse_query(url: str) -> None:
         names = ", ".join(part.partition("=")[0] for part in unknown.split("&"))
         known = ", ".join(QUERY)
         raise EdictumConfigError(
-            f"The session store {url.partition('?')[0]} has no option {names}.",
+            f"The store {url.partition('?')[0]} has no option {names}.",
             hint=f"It has {known}.",
         )
 

@@ -100,7 +100,9 @@ class Tally:
         return min(inside, self.consecutive_failures) if in_a_row else inside
 
     def change(self, amount: str, spent: int, reserved: int) -> None:
-        entry = self.amounts.setdefault(amount, [0, 0])
+        entry = self.amounts.get(amount)
+        if entry is None:
+            entry = self.amounts[amount] = [0, 0]
         entry[0] += spent
         entry[1] += reserved
 
@@ -138,10 +140,11 @@ class ReservationTemplate:
 
     Only for limits without a window. ``bounds`` are those on counters as (tool, counter, whether
     calls in flight count, maximum), ``budgets`` the others as (tool, amount, maximum). ``lease``
-    is shared: it says what calls hold that state no amounts. ``enforced``: no limit only observes.
+    is shared: it says what calls hold that state no amounts, and ``priced`` what the last call held
+    that stated some. ``enforced``: no limit only observes.
     """
 
-    __slots__ = ("bounds", "budgets", "enforced", "lease", "named", "tools")
+    __slots__ = ("bounds", "budgets", "enforced", "lease", "named", "priced", "tools")
 
     def __init__(self, tools: tuple[str, ...], limits: tuple[Limit, ...]) -> None:
         self.tools = tools
@@ -152,10 +155,17 @@ class ReservationTemplate:
         self.budgets = tuple(
             (it.tally, it.amount, it.maximum) for it in limits if it.amount is not None
         )
-        self.lease = self.make_lease(limits, NO_AMOUNTS)
+        self.lease = self.priced = self._make_lease(limits, NO_AMOUNTS)
         self.enforced = all(it.enforce for it in limits)
 
-    def make_lease(self, limits: tuple[Limit, ...], amounts: Mapping[str, int]) -> Lease:
+    def price(self, amounts: Mapping[str, int]) -> Lease:
+        """Return what a call holds that states amounts; calls of a tool often state the same."""
+        lease = self.priced
+        if lease.held.amounts != amounts:
+            lease = self.priced = self._make_lease(lease.held.limits, amounts)
+        return lease
+
+    def _make_lease(self, limits: tuple[Limit, ...], amounts: Mapping[str, int]) -> Lease:
         held = make_settlement("", "", self.tools, limits, "success", amounts)
         return Lease(held, 0.0, None, None)
 
@@ -307,7 +317,7 @@ class MemoryLedger:
                     tally.held += 1
                     tally.attempts += 1
                 if amounts:
-                    lease = template.make_lease(lease.held.limits, amounts)
+                    lease = template.price(amounts)
                     for tool in template.tools:
                         tally = tallies[tool] if tool else total
                         for name, asked in amounts.items():
@@ -416,8 +426,9 @@ class MemoryLedger:
             state = self._session_type()
             if not looks:
                 self._sessions[key] = state
+                state.touched = self._clock()  # or a store would take it for one of long ago
                 if self._ttl_s is not None:
-                    state.touched, state.lives_s = self._clock(), self._ttl_s
+                    state.lives_s = self._ttl_s
                     self._sweep(state.touched)
                     self._to_sweep.append((key, state))
         return state

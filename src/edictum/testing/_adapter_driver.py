@@ -156,6 +156,24 @@ class AdapterDriver:
         """
         raise NotImplementedError
 
+    def build_waiting(self, adapter: Any, tools: Tools, script: Any) -> Any:
+        """Return an agent as ``build`` does, whose runs cannot pause for a person.
+
+        Where the framework can pause, the agent lacks what it needs for that.
+        """
+        return self.build(adapter, tools, script)
+
+    def build_pausing(self, adapter: Any, tools: Tools, script: Any) -> Any:
+        """Return an agent as ``build`` does, whose runs can pause."""
+        return self.build(adapter, tools, script)
+
+    def resume(self, agent: Any) -> None:
+        """Go on with a run that has paused, in the framework's own way.
+
+        The answer is in the queue. A framework that must be told one is told a yes.
+        """
+        raise NotImplementedError
+
     def run(self, agent: Any) -> None:
         """Run the agent to its end from synchronous code."""
         raise NotImplementedError

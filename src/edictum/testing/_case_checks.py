@@ -13,8 +13,8 @@ from edictum.core.call import Principal
 
 CASES_FILE_KEYS = ("bundle", "cases")
 PERSON_ANSWERS = (ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.TIMEOUT)
-CALL_OPTIONS = ("environment", "metadata", "amounts", "session_id", "parent_session_id")
-CALL_KEYS = ("tool", "args", "principal", *CALL_OPTIONS)
+OPTIONS_OF_CALLS = ("environment", "metadata", "amounts", "session_id", "parent_session_id")
+CALL_KEYS = ("tool", "args", "principal", *OPTIONS_OF_CALLS)
 BODY_KEYS = ("result", "error", "approval")
 EARLIER_KEYS = (*CALL_KEYS, *BODY_KEYS, "times", "wait")
 CASE_KEYS = (

@@ -27,6 +27,7 @@ from edictum.testing._adapter_driver import ScriptPlayer as ScriptPlayer
 from edictum.testing._adapter_driver import ToolAnswer as ToolAnswer
 from edictum.testing._adapter_driver import get_conversation as get_conversation
 from edictum.testing._adapter_large_checks import LargeResultChecks
+from edictum.testing._adapter_pause_checks import PauseChecks
 from edictum.testing._adapter_result_checks import ResultChecks
 from edictum.testing._adapter_run_checks import RunChecks
 from edictum.testing._adapter_tools import SECRET as SECRET
@@ -45,7 +46,7 @@ ESSENTIAL = frozenset({"deny", "redact", "failure", "limit", "call id"})
 
 
 class AdapterConformance(
-    ResultChecks, RunChecks, UserChecks, DefaultChecks, LargeResultChecks, ChangeChecks
+    ResultChecks, RunChecks, PauseChecks, UserChecks, DefaultChecks, LargeResultChecks, ChangeChecks
 ):
     """Subclass it in a test module with the methods of a driver, and run it as tests."""
 

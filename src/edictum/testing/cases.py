@@ -36,7 +36,7 @@ from edictum.evaluation import EvaluationResult
 from edictum.guard import Edictum
 from edictum.outcomes import ToolDenied, ToolFailure, ToolOutcome, outcome_kind
 from edictum.sessions.memory import MemoryLedger
-from edictum.testing._case_checks import CALL_OPTIONS, COUNTS, CaseChecker
+from edictum.testing._case_checks import COUNTS, OPTIONS_OF_CALLS, CaseChecker
 from edictum.testing.fakes import FakeClock
 
 MAX_CASES_BYTES = 16 << 20
@@ -210,7 +210,7 @@ def _one_contract(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_call(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``dispatch_sync`` and ``evaluate`` are given alike."""
-    options = {name: call[name] for name in CALL_OPTIONS if name in call}
+    options = {name: call[name] for name in OPTIONS_OF_CALLS if name in call}
     if "principal" in call:
         options["principal"] = Principal(**call["principal"])
     asked = {"tool_name": call.get("tool", "tool"), "args": call.get("args", {})}

@@ -193,7 +193,7 @@ async def test_hung_threads_of_a_tool_are_counted_and_bounded(sync: bool) -> Non
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "capacity"
     assert outcome.details == (
-        "3 calls of 't' that ran out of time are still running in their threads, so no further one"
+        "3 calls of 't' that timed out are still running in their threads, so no further one"
         " is started."
     )
     assert await guard.run("t", {}, lambda: 1) == 1  # inline needs no thread

@@ -12,13 +12,12 @@ import pytest
 from edictum import Edictum, ToolExecutionResult
 from edictum.core.decision import Failed
 from edictum.execution import waiting
+from edictum.execution.captured import capture, uncapture
 from edictum.execution.waiting import (
     DETACHED,
     await_or_finish_later,
     await_until,
     call_until,
-    capture,
-    uncapture,
     wait_done,
 )
 from edictum.harness import Turn, TurnState, tool
@@ -187,7 +186,8 @@ async def test_a_sent_request_with_a_bound_of_its_own_costs_no_task_and_no_timer
 
 
 @tool(side_effect="read")
-def look(key: str) -> str:
+async def look(key: str) -> str:
+    """A coroutine: a thread may or may not have ended before a timer for it is set."""
     return key
 
 

@@ -8,9 +8,9 @@ A call is admitted, run, and concluded:
   asked about the changed ones. Then one atomic Reservation checks all limits of the
   session and takes the call's slots, session contracts judge the counters of that moment, and the
   event ``call_allowed`` is recorded. A denial is recorded as ``call_denied`` (**refuse**).
-* **run**: the approval of a person, where there is one, is marked as used. The tool's body gets
-  the arguments that were checked. They were copied when the call was made, so neither the caller
-  nor a hook can change them in between.
+* **run** (``start``): the approval of a person, where there is one, is marked as used. The tool's
+  body gets the arguments that were checked. They were copied when the call was made, so neither the
+  caller nor a hook can change them in between.
 * **conclude** (``conclusion``, ``verdict``): detect whether the call succeeded, ask postconditions
   and after-hooks, settle the reservation as a success or a failure, record the closing event and
   return the outcome.
@@ -36,21 +36,13 @@ bounded by the time that the turn has left.
 
 from __future__ import annotations
 
-from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
-from edictum.core.decision import Failed
-from edictum.core.effects import Notify, Ran, RanChanged, RunTool
+from edictum.core.effects import Ran, RunTool
 from edictum.core.lifecycle.admission import Admission, Admitting, admit
-from edictum.core.lifecycle.approval import end_approvals, use_approvals
-from edictum.core.lifecycle.conclusion import (
-    abort,
-    conclude,
-    judge_real_args,
-    refuse,
-    release_unstarted,
-)
+from edictum.core.lifecycle.conclusion import abort, conclude
+from edictum.core.lifecycle.start import start_or_refuse
 from edictum.core.policy import Plan
-from edictum.core.turn import CallInTurn, Refusal, TurnOver
+from edictum.core.turn import CallInTurn
 
 NOT_REPORTED = Ran()  # the tool was started, and has not reported its end
 
@@ -71,34 +63,12 @@ def lifecycle(
     admission = ran = None
     try:
         admission = yield from admitting or admit(run, plan, config, turn)
-        if admission.decision.effect != "allow":
-            return (yield from refuse(admission, plan, config))
-        if config.on_allow is not None:
-            yield Notify(config.on_allow, (admission.call,), "on_allow")
-        if admission.approvals:
-            refused = yield from use_approvals(admission, config)
-            if refused is not None:
-                return (yield from refuse(refused, plan, config))
-        start = admission.run if turn is None else turn.start(admission.run)
-        if isinstance(start, Refusal):
-            return (yield from release_unstarted(admission, TurnOver(start), plan, config))
+        start = yield from start_or_refuse(admission, plan, config, turn)
+        if not isinstance(start, RunTool):
+            return start
         ran = NOT_REPORTED
         ran = yield start
-        if type(ran) is Failed:
-            return (yield from release_unstarted(admission, ran.error, plan, config))
-        if type(ran) is RanChanged:
-            changed, ran = ran, ran.ran
-            admission, ran = yield from judge_real_args(
-                admission, changed, run.charges, plan, config
-            )
-        if turn is not None:
-            ran = turn.ran(ran)
-        if run.charges is not NO_CHARGES:
-            admission = admission.measure(ran)
-        outcome = yield from conclude(admission, ran, plan, config, failure_flag, turn)
-        if admission.approvals:
-            yield from end_approvals(admission, started=not ran.not_started)
-        return outcome
+        return (yield from conclude(admission, ran, run, plan, config, failure_flag, turn))
     except BaseException as exc:  # such as KeyboardInterrupt in a contract
         if type(exc) is not GeneratorExit:
             yield from abort(admission or Admission(run, plan.passed), exc, ran, plan, config)

@@ -43,7 +43,7 @@ from edictum.outcomes import ToolOutcome
 
 IRREVERSIBLE = SideEffect.IRREVERSIBLE
 CALL_WOULD_DENY = AuditAction.CALL_WOULD_DENY
-LATE_GRANT = "The session ledger's answer came after the lease that it grants. Try again."
+LATE_GRANT = "The session ledger answered after the lease that it granted had expired. Try again."
 NO_DECISION = Decision(effect="deny")  # by the guard: a gate of the turn has decided
 RawAnswers = Sequence[tuple[Contract, Any]]
 
@@ -396,7 +396,7 @@ def admission_of(
         return Admission(run, failed, grant.counters, holds=True, reservation=reservation)
     if not grant.granted and not any(breach.limit.enforce for breach in grant.breaches):
         # the lease ended before the ledger's answer came
-        reason = "The session ledger has refused the call and named no full limit. Try again."
+        reason = "The session ledger refused the call without naming a limit. Try again."
         return Admission(run, decision.fail("ledger", reason), grant.counters)
     if grant.breaches:
         decision = _with_breaches(decision, grant)
@@ -460,7 +460,7 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
     if not isinstance(admission.per_tool, Mapping):
         if decision.effect == "deny":
             return admission
-        reason = "The session ledger did not tell the counters of each tool."
+        reason = "The session ledger did not return the counters of each tool."
         return replace(admission, decision=decision.fail("ledger", reason))
     seen = SessionSnapshot(call.run_id, admission.counters, admission.per_tool)
     view = SessionView(seen, call.tool_name if admission.holds else None, call)

@@ -27,6 +27,7 @@ from edictum.core.effects import (
 )
 from edictum.core.events import Approval, Closing, Entry
 from edictum.core.freeze import kept
+from edictum.core.parameters import fill_args
 from edictum.core.redaction import shorten
 from edictum.core.turn import CallInTurn
 from edictum.core.values import TooDeepError, digest, dumps, is_same
@@ -46,7 +47,8 @@ GRANT_USED = AuditAction.CALL_GRANT_USED
 NOTE_MAX_CHARS = 1_000
 PROMPT_MAX_CHARS = 2_000
 NO_REQUESTER = (
-    "the requester may not approve the call, and it has no principal that says who that is"
+    "Approval required, and not from the requester; but the call has no principal that says who"
+    " that is"
 )
 
 
@@ -81,10 +83,12 @@ def obtain_approval(
 
 
 def approval_digest(call: ToolCall, policy_digest: str, askers: Sequence[str] = ()) -> str:
-    """Return what an approval is bound to: tool, arguments, principal, what the policy says, and
-    the contracts and limits that ask.
+    """Return what an approval is bound to: tool, arguments as they were sent and with the defaults
+    of the others, principal, what the policy says, and the contracts and limits that ask.
     """
-    return digest(call.tool_name, kept(call.args), call.principal, policy_digest, *askers)
+    sent = kept(call.args)
+    filled = fill_args(sent, call.parameters)
+    return digest(call.tool_name, sent, filled, call.principal, policy_digest, *askers)
 
 
 def _make_metadata(admission: Admission, policy_digest: str) -> dict[str, Any]:
@@ -121,7 +125,9 @@ def name_askers(decision: Decision) -> list[str]:
 
 
 def make_call_digest(call: ToolCall) -> str:
-    """Return what a call is, whatever the policy says: tool, arguments, principal."""
+    """Return what a call is, whatever the policy and the defaults are: tool, arguments that were
+    sent, principal.
+    """
     return digest(call.tool_name, kept(call.args), call.principal)
 
 
@@ -130,7 +136,8 @@ def _ask_person(
 ) -> Admitting:
     call, decision = admission.call, admission.decision
     if any(it.not_requester for it in decision.approvers) and not identify(call.principal):
-        return _deny_unanswered(admission, "could not be asked", Failed(ValueError(NO_REQUESTER)))
+        reason = f"{NO_REQUESTER}: {decision.reason}"
+        return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
     if turn is not None:
         problem = yield from _extend_reservation(decision.timeout + config.late_answer_s, turn)
         if problem is not None:
@@ -166,7 +173,8 @@ def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -
     """Return what a person is shown: the question may be posted where others read it."""
     redaction, principal = config.context.redaction, call.principal
     return {
-        "tool_args": redaction.redact_value(call.args),  # copies of objects, not those that run
+        # copies of objects, not those that run
+        "tool_args": redaction.redact_value(call.effective_args),
         "message": redaction.redact_text(decision.reason or ""),
         "principal": None if principal is None else redaction.redact_value(principal.as_dict()),
     }
@@ -324,7 +332,7 @@ def _read_changes(answer: PersonsAnswer, reply: Any, asked: Asked, call: ToolCal
     if not answer.granted or wanted is None:
         return answer
     try:
-        args = change_args(call.args, asked.shown_args, wanted)
+        args = change_args(call, asked.shown_args, wanted)
         changed = replace(call, args=args).args
     except EdictumInputError as exc:
         return PersonsAnswer(VOID, False, f"The call was approved with other arguments. {exc}")

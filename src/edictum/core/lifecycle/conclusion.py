@@ -5,15 +5,17 @@ Once the tool has run the call is counted and its result is kept, whatever else 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from inspect import isawaitable
 from typing import Any
 
 from edictum._audit_event import AuditAction
 from edictum.core import events
 from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
-from edictum.core.charges import Charges
+from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
+from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed
 from edictum.core.effects import (
@@ -27,9 +29,12 @@ from edictum.core.effects import (
     Pause,
     Ran,
     RanChanged,
+    RunTool,
     StoreArtifact,
+    Within,
 )
 from edictum.core.events import CALL_EXECUTED, CALL_FAILED, Closing, Entry
+from edictum.core.library_values import count_parts
 from edictum.core.lifecycle.admission import Admission, decide, with_estimate
 from edictum.core.lifecycle.approval import DENIED_BY_PERSON, end_approvals, record_pause
 from edictum.core.lifecycle.verdict import (
@@ -54,9 +59,11 @@ from edictum.success import (
 )
 
 LONG_TEXT = 100_000  # characters
+MANY_PARTS = 10_000  # rows of a frame, elements of a list
+SHORTEST_SEARCH_S = 0.05  # what a call has left whose tool took all of its time
 NOT_REVIEWED = AfterDecision()
 _WARNING = AuditAction.POSTCONDITION_WARNING
-CHANGED = "The tool ran with other arguments than those that were checked."
+CHANGED = "The tool ran with arguments other than the ones that were checked."
 NOT_SHOWN = "Its result is not shown."
 NOT_COUNTED = "The call could not be counted"
 NOT_WRITTEN = "The result could not be written to the audit"
@@ -77,30 +84,42 @@ DENIAL_REASONS = {
 
 def conclude(
     admission: Admission,
-    ran: Ran,
+    ran: Ran | RanChanged | Failed,
+    asked: RunTool,
     plan: Plan,
     config: LifecycleConfig,
     failure_flag: FailureFlag | None = None,
     turn: CallInTurn | None = None,
 ) -> Flow:
-    """Judge a call that has run, count it, record how it ended, and return its outcome."""
-    call, context = admission.run.call, config.context
+    """Judge a call that has run, count it, record how it ended, and return its outcome.
+
+    ``asked`` is the call as it was asked for, with its charges before an estimate.
+    """
+    if isinstance(ran, Failed):
+        return (yield from release_unstarted(admission, ran.error, plan, config))
+    if isinstance(ran, RanChanged):
+        admission, ran = yield from judge_real_args(admission, ran, asked.charges, plan, config)
+    if turn is not None:
+        ran = turn.ran(ran)
+    if asked.charges is not NO_CHARGES:
+        admission = admission.measure(ran)
+    call = admission.run.call
     verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
     if verdict is None:
         verdict = yield from _ask_success_check(config, call.tool_name, ran.value, turn)
     value, after = ran.value, NOT_REVIEWED
     if plan.after or plan.hooks_after:
         verdict, value, after = yield from _review(admission, ran, plan, config, verdict, turn)
-    outcome: ToolOutcome
-    if verdict.success:
-        outcome = succeeded_outcome(call, ran, value, after.findings)
-    else:
-        outcome = failed_outcome(call, plan, context, ran, verdict, value, after)
-    outcome = yield from _count_and_record(
-        JudgedCall(admission, plan, context, ran, verdict, value, after), outcome, turn
-    )
-    note = admission.run.charges.note
-    if note:
+    ended = JudgedCall(admission, plan, config.context, ran, verdict, value, after)
+    outcome = yield from _count_and_record(ended, ended.make_outcome(), turn)
+    if admission.approvals:
+        yield from end_approvals(admission, started=not ran.not_started)
+    return _with_admission_notes(outcome, admission)
+
+
+def _with_admission_notes(outcome: ToolOutcome, admission: Admission) -> ToolOutcome:
+    """Return the outcome with what is to be told of its amounts, and of what a person changed."""
+    if note := admission.run.charges.note:
         outcome = replace(outcome, notes=(*outcome.notes, note))
     if changes := admission.changes:
         assert not isinstance(outcome, ToolDenied)  # it ran
@@ -120,6 +139,12 @@ class JudgedCall:
     verdict: SuccessVerdict
     value: Any
     after: AfterDecision
+
+    def make_outcome(self) -> ToolOutcome:
+        call, ran, verdict, value = self.admission.call, self.ran, self.verdict, self.value
+        if verdict.success:
+            return succeeded_outcome(call, ran, value, self.after.findings)
+        return failed_outcome(call, self.plan, self.context, ran, verdict, value, self.after)
 
     def build_settlement(self, entries: tuple[Entry, ...]) -> Settlement:
         result = "success" if self.verdict.success else "failure"
@@ -233,7 +258,7 @@ def _review(
     """
     call = admission.call
     value = ran.value if ran.error is None else describe(ran.error)
-    shown, after = yield from ask_postconditions(admission, plan, config, value)
+    shown, after = yield from ask_postconditions(admission, plan, config, ran, value)
     for hook in plan.hooks_after:
         if (yield from is_applicable(hook, (call,), turn is not None)) is True:
             yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
@@ -241,27 +266,86 @@ def _review(
 
 
 def ask_postconditions(
-    admission: Admission, plan: Plan, config: LifecycleConfig, value: Any
+    admission: Admission, plan: Plan, config: LifecycleConfig, ran: Ran, value: Any
 ) -> Generator[Effect, Any, tuple[Any, AfterDecision]]:
-    """Return the value that may be shown, and what the postconditions said about it."""
-    settled = yield from await_answers(plan.ask_after(admission.call, value))
-    answers = [as_answer(contract, raw, config.mode) for contract, raw in settled]
-    redact = config.context.redaction.redact_value
-    asked = (plan.after, answers, admission.call, value, redact)
+    """Return the value that may be shown, and what the postconditions said about it.
+
+    What takes long is done in a thread, in the time that the call has left. If that is too short,
+    the contracts have failed, and what they guard is not shown.
+    """
+    call, redact = admission.call, config.context.redaction.redact_value
+    raw: Any = None
+    if _is_large(value):
+        judging = CallUserCode(_judge_value, (plan, config.mode, call, value, redact))
+        raw = yield _bound(judging, admission, ran)
+        if type(raw) is tuple:
+            return raw
+        if type(raw) is Failed:
+            raw = [(contract, _explain_timeout(raw, admission)) for contract in plan.after]
+    settled = yield from await_answers(plan.ask_after(call, value) if raw is None else raw)
+    answers = [as_answer(contract, said, config.mode) for contract, said in settled]
     if _is_slow_to_redact(value, answers):
-        decided = yield CallUserCode(decide_after, asked)
-        if type(decided) is not Failed:  # as when the caller is cancelled: then without waiting
+        judging = CallUserCode(decide_after, (plan.after, answers, call, value, redact))
+        decided = yield _bound(judging, admission, ran)
+        if type(decided) is not Failed:
             return decided  # type: ignore[no-any-return]  # what decide_after returns
-    return decide_after(*asked)
+        if isinstance(decided.error, TimeoutError):  # else the caller was cancelled
+            failed = _explain_timeout(decided, admission)
+            answers = [as_answer(answer.contract, failed, config.mode) for answer in answers]
+    return decide_after(plan.after, answers, call, value, redact)
+
+
+def _judge_value(
+    plan: Plan, mode: Mode, call: ToolCall, value: Any, redact: Callable[[Any], Any]
+) -> tuple[Any, AfterDecision] | list[tuple[Any, Any]]:
+    """Return what ``decide_after`` returns, or the answers, if one of them is to be awaited."""
+    raw = plan.ask_after(call, value)
+    if any(isawaitable(said) for _, said in raw):
+        return raw
+    answers = [as_answer(contract, said, mode) for contract, said in raw]
+    return decide_after(plan.after, answers, call, value, redact)
+
+
+def _bound(effect: CallUserCode, admission: Admission, ran: Ran) -> CallUserCode | Within:
+    """Return the effect for as long as the call's deadline lets it take, if it has one."""
+    timeout_s = admission.run.timeout_s
+    if timeout_s is None:
+        return effect
+    return Within(effect, max(timeout_s - ran.elapsed_s, SHORTEST_SEARCH_S))
+
+
+def _explain_timeout(failed: Failed, admission: Admission) -> Failed:
+    if not isinstance(failed.error, TimeoutError):
+        return failed
+    limit = admission.run.timeout_s
+    within = "the time of its turn" if limit is None else f"the {limit:g} s of its call"
+    return Failed(TimeoutError(f"the result could not be searched within {within}"))
 
 
 def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
-    """Return whether matches are replaced in a long text, which would hold the event loop."""
-    if not any(answer.contract.effect == "redact" for answer in answers):
+    """Return whether matches are replaced in much text, which would hold the event loop."""
+    if not any(
+        answer.contract.effect == "redact" and not answer.verdict.policy_error for answer in answers
+    ):
         return False
-    parts = value.values() if isinstance(value, dict) else value
-    texts = parts if isinstance(value, (dict, list, tuple)) else (value,)
-    return any(isinstance(text, str) and len(text) >= LONG_TEXT for text in texts)
+    return _is_large(value) or any(
+        isinstance(text, str) and len(text) >= LONG_TEXT for text in _list_parts(value)
+    )
+
+
+def _is_large(value: Any) -> bool:
+    """Return whether there is so much in a value that to search it would hold the event loop."""
+    if type(value) is str:
+        return False
+    if isinstance(value, (dict, list, tuple)) and len(value) >= MANY_PARTS:
+        return True
+    return any(count_parts(part) >= MANY_PARTS for part in _list_parts(value))
+
+
+def _list_parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def _ask_success_check(
@@ -379,7 +463,7 @@ def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
 def abort(
     admission: Admission,
     error: BaseException,
-    ran: Ran | Failed | None,
+    ran: Ran | RanChanged | Failed | None,
     plan: Plan,
     config: LifecycleConfig,
 ) -> Generator[Effect, Any, None]:
@@ -388,7 +472,7 @@ def abort(
     Its slots are released, or, once the tool has been started, it is counted as failed. A repeated
     settlement changes nothing.
     """
-    started = type(ran) is Ran
+    started = ran is not None and not isinstance(ran, Failed)
     context, call, counters = config.context, admission.call, admission.counters
     reason = f"The gate was interrupted: {type(error).__name__}: {describe(error)}"
     decision = admission.decision.fail("gate", reason)

@@ -13,7 +13,7 @@ from edictum.core.config import FailureFlag
 from edictum.core.decide import AfterDecision, describe, explain_failure, type_and_text
 from edictum.core.effects import NotReturned, Ran
 from edictum.core.events import Context
-from edictum.core.policy import Plan
+from edictum.core.policy import Plan, SuccessRule
 from edictum.core.redaction import shorten
 from edictum.findings import Finding
 from edictum.outcomes import (
@@ -99,30 +99,29 @@ def find_verdict(
         return _unfinished_verdict(ran)
     if check is not None:
         return None
+    value = ran.value
     try:
-        return _find_problem(call, plan, ran.value, failure_flag) or SUCCEEDED_BY_DEFAULT
+        for rule in plan.success_rules:
+            if (reason := rule.judge(call, value)) is not None:
+                return _rule_verdict(rule, reason)
+        if failure_flag is not None and (reason := failure_flag(value)) is not None:
+            is_mismatch = type(reason) is SchemaMismatch
+            return SuccessVerdict(False, "schema" if is_mismatch else "framework", str(reason))
+        problem = default_problem(value)
     except Exception as exc:
         reason = f"Success detection failed: {type_and_text(exc)}"
         return SuccessVerdict(False, "policy", reason, policy_error=True)
+    return SUCCEEDED_BY_DEFAULT if problem is None else SuccessVerdict(False, "default", problem)
 
 
-def _find_problem(
-    call: ToolCall, plan: Plan, value: Any, failure_flag: FailureFlag | None
-) -> SuccessVerdict | None:
-    for rule in plan.success_rules:
-        if (reason := rule.judge(call, value)) is not None:
-            return SuccessVerdict(
-                False,
-                f"success_rule:{rule.name}",
-                str(reason),
-                retryable=rule.retryable,
-                for_model=rule.for_model,
-            )
-    if failure_flag is not None and (reason := failure_flag(value)) is not None:
-        is_mismatch = type(reason) is SchemaMismatch
-        return SuccessVerdict(False, "schema" if is_mismatch else "framework", str(reason))
-    problem = default_problem(value)
-    return None if problem is None else SuccessVerdict(False, "default", problem)
+def _rule_verdict(rule: SuccessRule, reason: str) -> SuccessVerdict:
+    return SuccessVerdict(
+        False,
+        f"success_rule:{rule.name}",
+        str(reason),
+        retryable=rule.retryable,
+        for_model=rule.for_model,
+    )
 
 
 def _unfinished_verdict(ran: Ran) -> SuccessVerdict:
@@ -136,7 +135,7 @@ def _unfinished_verdict(ran: Ran) -> SuccessVerdict:
 
 
 FIXED_REASONS = frozenset({"default", "cancelled", "timeout"})  # these quote nothing
-HIDDEN_REASON = "The reason is not shown: it may quote what a contract has taken out of the result."
+HIDDEN_REASON = "The reason is hidden: it may quote text that a contract removed from the result."
 
 
 def shown_verdict(

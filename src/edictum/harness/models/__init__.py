@@ -14,7 +14,7 @@ from edictum.harness.models._anthropic import AnthropicApi, to_anthropic
 from edictum.harness.models._chat import ChatApi, to_openai
 from edictum.harness.models._client_model import ClientModel, can_stream
 from edictum.harness.models._responses import ResponsesApi, to_responses
-from edictum.harness.models._settings import check_settings
+from edictum.harness.models._settings import check_settings, find_method
 
 __all__ = [
     "ClientModel",
@@ -37,7 +37,8 @@ def openai_model(
     options = {} if given is None else {"stream_options": given}
     answer_type = read_answer_type(response_format)
     return ClientModel(
-        client.chat.completions.create, ChatApi(model, settings, options, stream, answer_type)
+        find_method(client, "chat.completions.create"),
+        ChatApi(model, settings, options, stream, answer_type),
     )
 
 
@@ -51,7 +52,8 @@ def openai_responses_model(
     """
     check_settings(settings)
     answer_type = read_answer_type(response_format)
-    return ClientModel(client.responses.create, ResponsesApi(model, settings, stream, answer_type))
+    api = ResponsesApi(model, settings, stream, answer_type)
+    return ClientModel(find_method(client, "responses.create"), api)
 
 
 def anthropic_model(
@@ -70,4 +72,4 @@ def anthropic_model(
     check_settings(settings)
     answer_type = read_answer_type(response_format)
     api = AnthropicApi(model, max_tokens, settings, system, stream, answer_type)
-    return ClientModel(client.messages.create, api)
+    return ClientModel(find_method(client, "messages.create"), api)

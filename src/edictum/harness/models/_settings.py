@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from edictum.errors import EdictumConfigError
@@ -24,6 +25,16 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     if tools is not None and (isinstance(tools, (str, Mapping)) or not isinstance(tools, Sequence)):
         hint = "Pass a list of the provider's own tools; those of the turn are added to it."
         raise EdictumConfigError("tools is not a list.", hint=hint)
+
+
+def find_method(client: Any, path: str) -> Any:
+    """Return a method of a client, as in ``responses.create``; raise for what has none."""
+    try:
+        return attrgetter(path)(client)
+    except AttributeError as exc:
+        problem = f"The client of a model is {type(client).__name__}, which has no {path}."
+        hint = "Pass the client itself, such as AsyncOpenAI() or AsyncAnthropic()."
+        raise EdictumConfigError(problem, hint=hint) from exc
 
 
 def choose_tools(
