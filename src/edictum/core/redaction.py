@@ -105,11 +105,11 @@ class RedactionPolicy:
 
     redact_bash_command = redact_text
 
-    def redact_name(self, name: str) -> str:
-        """As ``redact_text``, for names, which come again and again."""
-        if not self._is_plain() or len(name) > MAX_KEY:
-            return self.redact_text(name)
-        return _hide_in_name(name)
+    def redact_repeated(self, text: str) -> str:
+        """As ``redact_text``, for names and reasons, which come again and again."""
+        if not self._is_plain() or len(text) > MAX_KEY:
+            return self.redact_text(text)
+        return _hide_and_remember(text)
 
     def redact_value(self, value: Any) -> Any:
         """Return a value of the same shape with secrets and sensitive fields replaced."""
@@ -125,6 +125,8 @@ class RedactionPolicy:
         """Return a value of the same types with secrets in text replaced, for results that a
         program goes on to use. Sensitive keys are left alone.
         """
+        if type(value) is str:
+            return self.redact_repeated(value)
         return None if value is None else redact_texts(value, self.redact_text, self._may_find)
 
     def redact_args(self, args: Any) -> Any:
@@ -153,7 +155,7 @@ class RedactionPolicy:
 
     def _learn_name(self, name: str) -> str:
         """Return a name as JSON, with a colon; "" if it is long, secret, or that of a secret."""
-        if len(name) > MAX_KEY or self.is_sensitive(name) or self.redact_name(name) != name:
+        if len(name) > MAX_KEY or self.is_sensitive(name) or self.redact_repeated(name) != name:
             return ""
         quoted = f"{encode_basestring_ascii(name)}:"
         if len(self._plain_names) < MAX_NAMES:  # a model can invent any number
@@ -269,7 +271,7 @@ def hide_secrets(text: str) -> str:
     return replace_detections(text, found, redact) if found else text
 
 
-_hide_in_name = lru_cache(maxsize=4_096)(hide_secrets)
+_hide_and_remember = lru_cache(maxsize=4_096)(hide_secrets)
 
 
 def shorten(text: str, limit: int) -> str:
@@ -321,7 +323,7 @@ class _AuditRedactor(JsonVisitor):
             if self._left <= 0:
                 return made | {"_omitted": f"{len(value) - len(made)} more keys"}
             name = key_text(key)
-            shown = policy.redact_name(name)
+            shown = policy.redact_repeated(name)
             self._left -= len(shown) + 4
             made[shown] = self._hide(item) if policy.is_sensitive(name) else self.visit(item)
         return made

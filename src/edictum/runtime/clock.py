@@ -29,8 +29,8 @@ class SystemClock:
         call_in_child(self._renew)
 
     def _renew(self) -> None:
-        numbered = f"{uuid.uuid4().hex[:20]}-{{}}".format
-        self.new_id: Callable[[], str] = map(numbered, itertools.count(1)).__next__
+        begin = f"{uuid.uuid4().hex[:20]}-".__add__
+        self.new_id: Callable[[], str] = map(begin, map(str, itertools.count(1))).__next__
 
     now = staticmethod(time.time)
 

@@ -25,7 +25,7 @@ from edictum.core.events import (
     Closing,
     Entry,
 )
-from edictum.core.freeze import is_large
+from edictum.core.freeze import FlatDict, is_large
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import (
     Admission,
@@ -96,7 +96,8 @@ class FastPath:
         if charges is not NO_CHARGES and (charges.parents or charges.is_measured):
             return None
         call, driver, counted, started = run.call, None, (0, 0), False
-        if is_large(call.args):  # what the fast path records is kept as it is
+        # what the fast path records is kept as it is
+        if type(call.args) is not FlatDict and is_large(call.args):
             return None
         try:
             if charges is not NO_CHARGES:
@@ -170,7 +171,8 @@ class FastPath:
             driver = self._driver(run, plan, None, _admitted(admission))
             return Suspended(driver, driver.advance())
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
-        self._figures.gate.add(now - call.started_at)
+        if not call.call_index & 63:  # SAMPLED
+            self._figures.add_sample(now - call.started_at)
         tally.add((decision.effect, decision.source, "denied"))
         return make_denied_outcome(call, decision, context)
 
