@@ -18,7 +18,7 @@ from support.effort import SOAK, effort
 settings.register_profile(
     "edictum",
     deadline=None,
-    max_examples=effort(60),
+    max_examples=effort(20),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not SOAK,
 )

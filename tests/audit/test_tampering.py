@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edictum import AuditEvent, Edictum, FileAuditSink
 from edictum.audit import Chain, Verification, generate_key, verify
 from edictum.audit.chain import ChainPosition, read_record
+from support.effort import effort
 
 EVENTS = 12
 HEAD_EVENTS = 4
@@ -308,9 +309,12 @@ def tamper(lines: list[str], operation: tuple[str, int, int]) -> list[str]:
     return lines
 
 
+@pytest.mark.soak
 @given(operations=st.lists(OPERATIONS, min_size=1, max_size=3))
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=effort(20, soak=500),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_whatever_is_done_to_the_lines_is_found(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, int]]

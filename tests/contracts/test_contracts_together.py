@@ -71,7 +71,7 @@ def answers(expressions: list[Any], args: Any, principal: Principal | None = Non
 @pytest.mark.soak
 @settings(
     deadline=None,
-    max_examples=effort(70, soak=1_000),
+    max_examples=effort(23, soak=1_000),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(WHENS, min_size=12, max_size=40), ARGUMENTS, PRINCIPALS)

@@ -34,7 +34,7 @@ def leaf(selector: str, operator: str, value: Any) -> Leaf:
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(170, soak=2_500), deadline=None)
+@settings(max_examples=effort(56, soak=2_500), deadline=None)
 @given(st.lists(LEAVES, max_size=8))
 def test_a_contradiction_is_found_when_two_conditions_contradict_each_other(
     drawn: list[Any],

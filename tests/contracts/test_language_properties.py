@@ -177,7 +177,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.soak
-@settings(QUIET, max_examples=effort(70, soak=1_000))
+@settings(QUIET, max_examples=effort(23, soak=1_000))
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), ARGS, PRINCIPALS, ARGS)
 def test_compiled_and_interpreted_conditions_agree(
     expressions: list[Any], args: Any, principal: Principal | None, metadata: Any
@@ -203,7 +203,7 @@ def test_compiled_and_interpreted_conditions_agree(
     assert isinstance(outcome, ToolDenied) is any(answer != "passes" for answer in wanted)
 
 
-@settings(QUIET, max_examples=effort(60))
+@settings(QUIET, max_examples=effort(20))
 @given(EXPRESSIONS, ARGS, PRINCIPALS)
 def test_an_explanation_says_what_the_compiled_condition_says(
     expression: Any, args: Any, principal: Principal | None
@@ -220,7 +220,7 @@ def test_an_explanation_says_what_the_compiled_condition_says(
 
 
 @pytest.mark.soak
-@settings(QUIET, max_examples=effort(70, soak=1_000))
+@settings(QUIET, max_examples=effort(23, soak=1_000))
 @given(st.binary(max_size=400))
 def test_any_bytes_load_or_are_refused(content: bytes) -> None:
     try:
@@ -280,7 +280,7 @@ YAML_PIECES = st.sampled_from(
 
 
 @pytest.mark.soak
-@settings(QUIET, max_examples=effort(70, soak=1_000))
+@settings(QUIET, max_examples=effort(23, soak=1_000))
 @given(st.lists(YAML_PIECES, max_size=14))
 def test_any_yaml_loads_or_is_refused(pieces: list[str]) -> None:
     try:
@@ -290,7 +290,7 @@ def test_any_yaml_loads_or_is_refused(pieces: list[str]) -> None:
 
 
 @pytest.mark.soak
-@settings(QUIET, max_examples=effort(70, soak=1_000))
+@settings(QUIET, max_examples=effort(23, soak=1_000))
 @given(st.text(max_size=30))
 def test_any_pattern_is_compiled_or_refused(pattern: str) -> None:
     text = json.dumps({"args.x": {"matches": pattern}})

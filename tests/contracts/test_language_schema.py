@@ -216,7 +216,7 @@ def changed(draw: st.DrawFn) -> Any:
 
 @pytest.mark.soak
 @settings(
-    max_examples=effort(200, soak=3_000),
+    max_examples=effort(66, soak=3_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -574,7 +574,7 @@ class Holder:
     return made[way]
 
 
-@settings(max_examples=effort(300), deadline=None)
+@settings(max_examples=effort(100), deadline=None)
 @given(data=st.data(), signature=signatures())
 def test_a_condition_judges_what_the_function_gets(
     data: st.DataObject, signature: tuple[str, dict[str, Any], list[str]]

@@ -187,8 +187,11 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.soak
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=effort(20, soak=300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.lists(PIECES, min_size=1, max_size=8))
 def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
     unit = "".join(pieces)
@@ -197,8 +200,11 @@ def test_the_work_of_anything_repeated_is_linear(pieces: list[str]) -> None:
     assert work(large) <= 2.5 * work(small) + 2_000
 
 
+@pytest.mark.soak
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=effort(15, soak=200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.lists(PIECES, min_size=1, max_size=6))
 def test_the_work_of_any_repeated_pattern_is_linear(pieces: list[str]) -> None:
     unit = "".join(pieces).replace("'", "").replace("\n", "")

@@ -23,7 +23,7 @@ from edictum import (
 from support.effort import effort
 from support.waiting import wait_in_loop, wait_until
 
-RELOADS = effort(1_000, soak=10_000)
+RELOADS = effort(300, soak=10_000)
 HEAD = "apiVersion: edictum/v1\nkind: ContractBundle\nmetadata: {name: r}\n"
 
 

@@ -148,5 +148,5 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
 TestLedgerAgainstModel.settings = settings(
-    deadline=None, max_examples=effort(60), stateful_step_count=60, derandomize=True
+    deadline=None, max_examples=effort(20), stateful_step_count=60, derandomize=True
 )

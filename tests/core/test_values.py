@@ -187,7 +187,7 @@ def is_frozen(value: Any) -> bool:
 
 
 @given(values)
-@settings(max_examples=effort(300))
+@settings(max_examples=effort(100))
 def test_json_is_that_of_the_model(value: Any) -> None:
     """As data and as text."""
     expected = model_json(value)
@@ -206,7 +206,7 @@ def _is_json(value: Any) -> bool:
 
 
 @given(plain)
-@settings(max_examples=effort(300))
+@settings(max_examples=effort(100))
 def test_a_frozen_value_cannot_be_changed_and_thaws_to_what_it_was(value: Any) -> None:
     """Twice frozen, too."""
     frozen = freeze(value)
@@ -218,7 +218,7 @@ def test_a_frozen_value_cannot_be_changed_and_thaws_to_what_it_was(value: Any) -
 
 
 @given(values)
-@settings(max_examples=effort(200))
+@settings(max_examples=effort(66))
 def test_objects_are_frozen_as_copies(value: Any) -> None:
     """What is done to the copy does not reach the original."""
     holder = {"box": Box([value])}
@@ -229,7 +229,7 @@ def test_objects_are_frozen_as_copies(value: Any) -> None:
 
 
 @given(values, values)
-@settings(max_examples=effort(500))
+@settings(max_examples=effort(166))
 def test_a_digest_is_equal_for_the_same_values_alone(one: Any, other: Any) -> None:
     """Down to their types."""
     assert digest(one) == digest(one)
@@ -270,7 +270,7 @@ def told(value: Any) -> list[str]:
 
 
 @given(values)
-@settings(max_examples=effort(200))
+@settings(max_examples=effort(66))
 def test_a_changed_text_is_changed_everywhere_and_nothing_else_is(value: Any) -> None:
     """Keys included."""
     assert same(change_text(value, lambda text: text), value)
@@ -307,7 +307,7 @@ def plant(value: Any) -> Any:
 
 
 @given(values.map(plant))
-@settings(max_examples=effort(300))
+@settings(max_examples=effort(100))
 def test_no_redaction_shows_a_secret(value: Any) -> None:
     """Whatever the value is made of."""
     for redact in (
@@ -325,7 +325,7 @@ def test_no_redaction_shows_a_secret(value: Any) -> None:
 
 
 @given(values)
-@settings(max_examples=effort(200))
+@settings(max_examples=effort(66))
 def test_without_secrets_nothing_is_redacted(value: Any) -> None:
     """Values keep their types."""
     policy = RedactionPolicy(detect_secret_values=False)

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from edictum.contracts import _compile as compile_module
 from edictum.core.contract import RECORD_TYPES
 from edictum.core.lifecycle import approval, conclusion
 from edictum.success import Checker
+
+SOURCE = ROOT / "src" / "edictum"
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
@@ -138,12 +141,23 @@ def test_the_drawn_tree_has_every_module():
 
 def calls_of(*names: str, below: str = "") -> Iterator[ast.Call]:
     """Every call of these functions in the library, or in one of its packages."""
-    for path in sorted((ROOT / "src" / "edictum" / below).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
-            if (getattr(node.func, "id", None) or getattr(node.func, "attr", "")) in names:
-                yield node
+    for path, calls in calls_by_file().items():
+        if path.is_relative_to(SOURCE / below):
+            for node in calls:
+                if (getattr(node.func, "id", None) or getattr(node.func, "attr", "")) in names:
+                    yield node
+
+
+@cache
+def calls_by_file() -> dict[Path, list[ast.Call]]:
+    return {
+        path: [
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call)
+        ]
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def words(node: ast.expr | None) -> set[str]:

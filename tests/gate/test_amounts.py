@@ -478,7 +478,7 @@ def look_up(statement: Any, args: Any) -> Any:
     return args.get("x") if statement == "args.x" else args.get("deep", {}).get("y")
 
 
-@settings(max_examples=effort(300), deadline=None)
+@settings(max_examples=effort(100), deadline=None)
 @given(
     st.dictionaries(st.sampled_from(NAMES), STATEMENTS),
     st.sets(st.sampled_from(NAMES)),

@@ -20,6 +20,7 @@ from edictum.execution.portal import PORTAL
 from edictum.sessions import MemoryLedger
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
+from support.effort import effort
 
 SMALL = st.integers(1, 4)
 SESSION_LIMITS = (
@@ -104,7 +105,10 @@ def answer(end: str) -> str:
     return end
 
 
-@pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 40)])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("make", "examples"), [(memory, effort(100, soak=2_000)), (sqlite, effort(15, soak=200))]
+)
 def test_evaluate_says_what_run_then_does(make: Callable[..., Any], examples: int) -> None:
     """And looking changes no counter."""
     seen: set[bool] = set()

@@ -325,7 +325,7 @@ def read_lines(guard: Edictum) -> list[dict[str, Any]]:
     return [{name: it[name] for name in it if name not in OF_THE_RUN} for it in events]
 
 
-@settings(max_examples=effort(400), deadline=None)
+@settings(max_examples=effort(133), deadline=None)
 @given(CONTRACTS, HOOKS, OPTIONS, CALLS)
 def test_both_paths_agree(
     contracts: list[Any], hooks: list[Any], options: dict[str, Any], calls: list[dict[str, Any]]

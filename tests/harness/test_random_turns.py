@@ -1,4 +1,4 @@
-"""A thousand turns of random calls to tools that sleep, raise, return garbage, fork, die and ignore
+"""Hundreds of turns of random calls to tools that sleep, raise, return garbage, fork, die and ignore
 signals.
 """
 
@@ -20,9 +20,10 @@ from turns import new_guard
 
 from edictum.harness import ModelReply, ToolCallRequest, TurnBudget, TurnResult, run_turn
 from edictum.outcomes import OUTCOME_KINDS
+from support.effort import effort
 
 TURN_S = 0.25
-EXAMPLES, TURNS = 50, 20
+EXAMPLES, TURNS = effort(15, soak=200), 20
 
 seconds = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3])
 quick = st.one_of(
@@ -124,7 +125,8 @@ def settle(holds: Any, timeout_s: float = 60.0) -> bool:
 
 
 @pytest.mark.slow
-def test_a_thousand_random_turns_each_end_and_leave_nothing_behind() -> None:
+@pytest.mark.soak
+def test_random_turns_each_end_and_leave_nothing_behind() -> None:
     from edictum.execution.processes import PROCESSES
     from edictum.execution.threads import POOL
 
@@ -151,7 +153,7 @@ def test_a_thousand_random_turns_each_end_and_leave_nothing_behind() -> None:
     )  # the workers are warm, and hold their files, from here on
     files, threads = open_files(), threading.active_count()
     run()
-    assert drawn >= 1_000
+    assert drawn >= EXAMPLES * TURNS
     late = sorted(ended - deadline for deadline, ended in ends if ended > deadline)
     print(
         f"\nturns: {len(ends)}; {len(late)} after their deadline,"

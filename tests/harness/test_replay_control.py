@@ -266,7 +266,7 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=3)
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(500, soak=10_000))
+@settings(max_examples=effort(166, soak=10_000))
 @given(
     ARGUMENTS, ARGUMENTS, st.sampled_from([dict, freeze_args]), st.sampled_from([dict, freeze_args])
 )

@@ -67,7 +67,7 @@ KEYS = st.one_of(
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(130, soak=2_000), deadline=None)
+@settings(max_examples=effort(43, soak=2_000), deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3), st.sampled_from(["bash", "read_file", "x"]))
 def test_any_arguments_get_an_answer(args: dict[str, Any], tool: str) -> None:
     answer = EVERYTHING.violation(ToolCall(tool, args))
@@ -75,7 +75,7 @@ def test_any_arguments_get_an_answer(args: dict[str, Any], tool: str) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(130, soak=2_000), deadline=None)
+@settings(max_examples=effort(43, soak=2_000), deadline=None)
 @given(st.lists(TEXTS, max_size=6))
 def test_any_command_gets_an_answer(pieces: list[str]) -> None:
     answer = EVERYTHING.violation(ToolCall("bash", {"command": " ".join(pieces)}))
@@ -113,7 +113,7 @@ def disguised(draw: st.DrawFn, path: str) -> str:
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(100, soak=1_500), deadline=None)
+@settings(max_examples=effort(33, soak=1_500), deadline=None)
 @given(st.data())
 def test_quotes_and_blanks_do_not_open_a_way_out(data: st.DataObject) -> None:
     word = disguised(data.draw, data.draw(st.sampled_from(OUTSIDE)))
@@ -135,7 +135,7 @@ NESTED = st.recursive(
 
 
 @pytest.mark.soak
-@settings(max_examples=effort(70, soak=1_000), deadline=None)
+@settings(max_examples=effort(23, soak=1_000), deadline=None)
 @given(NESTED)
 def test_no_depth_hides_a_path(value: Any) -> None:
     assert BOX.violation(ToolCall("tool", {"anything": value})) is not None

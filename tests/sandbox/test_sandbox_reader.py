@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from edictum.contracts.sandbox._commands import programs_of, read_commands
 from edictum.contracts.sandbox._shell import Output, Unreadable, Variable, split
+from support.effort import effort
 
 BASH = shutil.which("bash")
 
@@ -113,7 +114,8 @@ def test_open_ends_are_unreadable(line: str) -> None:
 
 
 @pytest.mark.skipif(BASH is None, reason="there is no bash here to compare with")
-@settings(max_examples=150, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=effort(50, soak=1_000), deadline=None)
 @given(st.text(alphabet="ab '\"\\\n#-", max_size=14))
 def test_words_are_those_of_a_real_shell(text: str) -> None:
     """Whatever quoting does in bash it does here; what bash cannot read, neither can this."""

@@ -18,6 +18,7 @@ from edictum.sessions import MemoryLedger
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.sessions._sqlite import SqliteStore
 from edictum.testing.ledger import Book, limit_rate
+from support.effort import effort
 
 MAXIMA = st.integers(1, 4)
 WINDOWS = st.sampled_from([5.0, 10.0, 1_000.0])
@@ -45,7 +46,10 @@ def sqlite(clock: Callable[[], float], directory: Path) -> Any:
     return RemoteLedger(SqliteStore(directory / "s.db", clock=clock))
 
 
-@pytest.mark.parametrize(("make", "examples"), [(memory, 300), (sqlite, 25)])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("make", "examples"), [(memory, effort(100, soak=2_000)), (sqlite, effort(10, soak=200))]
+)
 def test_a_breaker_counts_what_its_definition_counts(
     make: Callable[..., Any], examples: int
 ) -> None:

@@ -23,6 +23,7 @@ from timed import TimedBook, open_timed
 from edictum.core.limits import Account, Amount, Limit
 from edictum.core.scopes import scope_key
 from edictum.testing.ledger import Book, as_tuple
+from support.effort import effort
 
 # The call id of a parent's lease is an inner matter of the ledger; the model only needs it to be
 # another name.
@@ -186,11 +187,12 @@ def machine(timed: TimedBook, limits: tuple[Limit, ...]) -> type[RuleBasedStateM
     return LedgerMachine
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("limits", [LIMITS, WINDOWED], ids=["totals", "windows"])
 def test_a_walk_agrees_with_the_model(timed: TimedBook, limits: tuple[Limit, ...]) -> None:
     run_state_machine_as_test(
         machine(timed, limits),
-        settings=settings(max_examples=30, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=effort(10, soak=60), stateful_step_count=25, deadline=None),
     )  # type: ignore[no-untyped-call]
 
 
