@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from edictum.core._records import record
 from edictum.core.charges import NO_CHARGES
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
 from edictum.core.contract import Verdict
@@ -53,7 +54,6 @@ from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservati
 from edictum.success import error_key
 
 MEMO: Final = "fast path"
-NEVER: Final = "never"  # every call of the tool takes the lifecycle
 LONG_S: Final = (
     1.0  # a call that took longer is settled by ``settle``, which keeps its session alive
 )
@@ -87,8 +87,8 @@ class FastPath:
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
     ) -> ToolOutcome | Suspended | None:
         """Govern a call as far as it needs no waiting. None: nothing was done."""
-        template, tally = plan.memo.get(MEMO) or _prepare(plan, self._figures)
-        if template is NEVER or run.timeout_s is not None or run.run_in != "inline":
+        prepared = plan.memo.get(MEMO) or _prepare(plan, self._figures)
+        if not prepared.is_usual or run.timeout_s is not None or run.run_in != "inline":
             return None
         if self._resolves and not run.identified:
             return None
@@ -106,11 +106,13 @@ class FastPath:
             answers = plan.ask_before(call)
             reserved = None
             if answers:
-                refused = self._refuse(run, plan, template, tally, answers)
+                refused = self._refuse(run, plan, prepared, answers)
                 if refused is not None:
                     return refused
             elif not charges.problem:
-                reserved = self._ledger.try_reserve(call.run_id, run.key, template, charges.amounts)
+                reserved = self._ledger.try_reserve(
+                    call.run_id, run.key, prepared.template, charges.amounts
+                )
             if reserved is None:
                 admitting = admit(run, plan, self._config, None, answers, stated)
                 driver = self._driver(run, plan, failure_flag, admitting)
@@ -128,9 +130,8 @@ class FastPath:
             except BaseException as exc:
                 return self._refuse_unrecorded(run, plan, counted, exc)
             started = True
-            return self._conclude(
-                run, plan, failure_flag, template, tally, counted, start_inline(run)
-            )
+            ran = start_inline(run)
+            return self._conclude(run, plan, failure_flag, prepared, counted, ran)
         except BaseException as exc:  # such as KeyboardInterrupt in a contract
             if not started and driver is None:
                 driver = self._driver(run, plan, failure_flag, _interrupt(exc))
@@ -139,12 +140,7 @@ class FastPath:
             return suspend_or_end(driver, driver.abort(exc))
 
     def _refuse(
-        self,
-        run: RunTool,
-        plan: Plan,
-        template: ReservationTemplate,
-        tally: ToolTally,
-        answers: RawAnswers,
+        self, run: RunTool, plan: Plan, prepared: Prepared, answers: RawAnswers
     ) -> ToolOutcome | Suspended | None:
         """Refuse a call to which contracts object. None: the lifecycle decides about it."""
         config, call = self._config, run.call
@@ -158,7 +154,7 @@ class FastPath:
         decision = decide_before(plan.before, judged, (), "enforce")
         if decision.effect != "deny" or decision.policy_error or decision.waived:
             return None
-        counted = self._ledger.try_refuse(call.run_id, template)
+        counted = self._ledger.try_refuse(call.run_id, prepared.template)
         if counted is None:
             return None
         context = config.context
@@ -173,7 +169,7 @@ class FastPath:
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
         if not call.call_index & 63:  # SAMPLED
             self._figures.add_sample(now - call.started_at)
-        tally.add((decision.effect, decision.source, "denied"))
+        prepared.tally.add((decision.effect, decision.source, "denied"))
         return make_denied_outcome(call, decision, context)
 
     def _conclude(
@@ -181,8 +177,7 @@ class FastPath:
         run: RunTool,
         plan: Plan,
         failure_flag: FailureFlag | None,
-        template: ReservationTemplate,
-        tally: ToolTally,
+        prepared: Prepared,
         reserved: tuple[int, int],
         ran: Ran | Running,
     ) -> ToolOutcome | Suspended:
@@ -192,9 +187,7 @@ class FastPath:
             isinstance(ran, Running)
             or ran.cancelled
             or ran.elapsed_s > LONG_S
-            or plan.after
-            or plan.hooks_after
-            or plan.success_rules
+            or prepared.is_reviewed
             or (failure_flag is not None and failure_flag is not error_key)  # asked once
         ):
             verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
@@ -211,7 +204,7 @@ class FastPath:
         else:
             outcome = failed_outcome(call, plan, context, ran, verdict, value, NOT_REVIEWED)
             closing = closing_fields(plan, context, ran, verdict, value, NOT_REVIEWED, outcome)
-        counted = self._ledger.try_commit(call.run_id, run.key, template, verdict.success)
+        counted = self._ledger.try_commit(call.run_id, run.key, prepared.template, verdict.success)
         if counted is None:
             return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
         action = CALL_EXECUTED if verdict.success else CALL_FAILED
@@ -219,9 +212,9 @@ class FastPath:
             made = Entry(context, action, call, plan.passed, Counters(*counted), Closing(*closing))
             return self._record_end(outcome, made)
         if closing[3] or not verdict.success:  # the milliseconds
-            tally.add(EXECUTED if verdict.success else FAILED, closing[3])
+            prepared.tally.add(EXECUTED if verdict.success else FAILED, closing[3])
         else:
-            tally.executed_at_once += 1
+            prepared.tally.executed_at_once += 1
         try:
             now = self._now()
         except USER_ERRORS as exc:
@@ -273,18 +266,29 @@ class FastPath:
         return CallDriver(flow, self._handlers)
 
 
-def _prepare(plan: Plan, figures: Figures) -> Any:
-    """Work out what calls of a tool reserve, once per plan, and where they are counted for
-    ``stats``. The template is NEVER for tools with other gates, or with a preview.
+@record
+class Prepared:
+    """What is the same for all calls of a tool, worked out once per plan."""
+
+    is_usual: bool  # False: every call takes the lifecycle
+    template: ReservationTemplate
+    tally: ToolTally
+    is_reviewed: bool  # contracts, hooks or rules judge its results, which the lifecycle asks
+
+
+def _prepare(plan: Plan, figures: Figures) -> Prepared:
+    """Work out what calls of a tool reserve, and where they are counted for ``stats``. Tools with
+    other gates, with a preview or with limits that have a window take the lifecycle.
     """
-    template = None
-    has_gates = plan.hooks_before or plan.session or plan.rules
-    if not has_gates and plan.entry.preview is None:
-        template = reservation_template(plan.tools, plan.limits)
+    has_gates = plan.hooks_before or plan.session or plan.rules or plan.entry.preview is not None
+    template = None if has_gates else reservation_template(plan.tools, plan.limits)
     tally = figures.tallies[plan.tool]
     tally.side_effect = plan.entry.side_effect
-    plan.memo[MEMO] = (template or NEVER, tally)
-    return plan.memo[MEMO]
+    is_reviewed = bool(plan.after or plan.hooks_after or plan.success_rules)
+    unused = ReservationTemplate(plan.tools, ())
+    prepared = Prepared(template is not None, template or unused, tally, is_reviewed)
+    plan.memo[MEMO] = prepared
+    return prepared
 
 
 def _admitted(admission: Admission) -> Admitting:
