@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,10 @@ def check_strict(schema: Any, where: str = "schema") -> None:
                 check_strict(item, f"{where}.{key}")
         else:
             check_strict(value, f"{where}.{name}")
+
+
+def check_text(text: Any, pattern: str, where: str) -> None:
+    demand(re.fullmatch(pattern, text), f"{where}: String should match pattern '{pattern}'")
 
 
 def check_data_url(url: str, where: str) -> None:
@@ -333,6 +338,8 @@ class AnthropicWire:
             demand(block["text"].strip(), f"{where}: text must contain non-whitespace text")
         if kind == "tool_use":
             demand(isinstance(block["input"], dict), f"{where}.input: should be a valid dictionary")
+            check_text(block["id"], r"[a-zA-Z0-9_-]+", f"{where}.id")
+            check_text(block["name"], r"[a-zA-Z0-9_-]{1,128}", f"{where}.name")
         if kind in ("image", "document") and block["source"]["type"] == "base64":
             demand(base64.b64decode(block["source"]["data"], validate=True), f"{where}: data")
             allowed = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -340,6 +347,7 @@ class AnthropicWire:
             demand(block["source"]["media_type"] in allowed, f"{where}: media_type")
         if kind == "tool_result":
             demand(isinstance(block.get("is_error", False), bool), f"{where}.is_error")
+            check_text(block["tool_use_id"], r"[a-zA-Z0-9_-]+", f"{where}.tool_use_id")
             inner = block["content"] if isinstance(block["content"], list) else ()
             for at, part in enumerate(inner):
                 demand(part["type"] in self.USER - {"tool_result"}, f"{where}.content.{at}")
@@ -409,6 +417,7 @@ class ChatWire:
     }
 
     def __init__(self) -> None:
+        self.thinks = False
         self.thoughts: dict[str, str] = {}  # what was thought before a call, by the call's id
         self.signed: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
@@ -424,6 +433,7 @@ class ChatWire:
             "annotations": [],
         }
         if thought:
+            self.thinks = True
             message["reasoning_content"] = thought
         calls = [part for part in reply.parts if isinstance(part, Call)]
         if calls:
@@ -507,7 +517,8 @@ class ChatWire:
 
     def _check_message(self, message: dict[str, Any], where: str, waiting: list[str]) -> list[str]:
         role, content = message["role"], message.get("content")
-        check_keys(message, self.ROLES[role] | {"reasoning_content"}, where)
+        own = {"reasoning_content"} if self.thinks else set()  # OpenAI itself has none
+        check_keys(message, self.ROLES[role] | own, where)
         if role == "tool":
             demand(waiting[:1] == [message["tool_call_id"]], f"{where}: tool message out of order")
             parts = content if isinstance(content, list) else ()
@@ -529,6 +540,8 @@ class ChatWire:
     def _check_call(self, call: dict[str, Any], message: dict[str, Any], where: str) -> None:
         check_keys(call, {"id", "type", "function", "extra_content"}, where)
         check_keys(call["function"], {"name", "arguments"}, where)
+        check_text(call["id"], r".{1,40}", f"{where}.id")
+        check_text(call["function"]["name"], r"[a-zA-Z0-9_-]{1,64}", f"{where}.name")
         demand(isinstance(call["function"]["arguments"], str), f"{where}: arguments")
         signed, thought = self.signed.get(call["id"]), self.thoughts.get(call["id"])
         demand(call.get("extra_content") == signed, f"{where}: thought_signature")
@@ -688,6 +701,9 @@ class ResponsesWire:
             demand(self.known.get(item["id"]) == item, f"{where}: item was changed")
         if kind == "function_call":
             demand(isinstance(item["arguments"], str), f"{where}.arguments")
+            check_text(item["call_id"], r".{1,64}", f"{where}.call_id")
+            check_text(item["name"], r"[a-zA-Z0-9_-]{1,64}", f"{where}.name")
+            demand(item["call_id"] not in asked, f"{where}: duplicate call_id")
             return [*asked, item["call_id"]]
         if kind == "function_call_output":
             demand(
