@@ -182,7 +182,8 @@ def _adapt_calls(
     """Yield messages with ids and names that are accepted, and without foreign content but in the
     turn that goes on: there thinking is demanded, and other hosts of the provider know it.
     """
-    names, earlier = CallNames(ANTHROPIC_CALL_ID, declared), len(messages) - count_since_user(messages)
+    names = CallNames(ANTHROPIC_CALL_ID, declared)
+    earlier = len(messages) - count_since_user(messages)
     known = [
         drop_content(message)
         if number < earlier and is_foreign(message, source)
