@@ -219,6 +219,16 @@ async def test_the_last_question_to_openai_says_nothing_of_tools() -> None:
     assert set(sent[1]) == {"model", "messages", "temperature"}
 
 
+async def test_later_system_messages_are_the_users_for_servers_that_want_them_first() -> None:
+    made, sent = client(openai_replies(), asynchronous=True)
+    model = openai_model(made, model="m", system_first=True)
+    await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=1))
+    roles = [message["role"] for message in sent[1]["messages"]]
+    assert roles[:4] == ["system", "user", "assistant", "tool"]
+    assert set(roles[4:]) == {"user"}
+    assert "The budget of this turn is used up." in sent[1]["messages"][-1]["content"]
+
+
 async def test_the_last_question_to_anthropic_declares_what_was_called_and_offers_nothing() -> None:
     made, sent = client(anthropic_replies(), asynchronous=True)
     model = anthropic_model(made, model="m", tool_choice={"type": "any"})

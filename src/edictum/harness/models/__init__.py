@@ -29,17 +29,24 @@ __all__ = [
 
 
 def openai_model(
-    client: Any, *, model: str, response_format: Any = None, stream: bool = False, **settings: Any
+    client: Any,
+    *,
+    model: str,
+    response_format: Any = None,
+    stream: bool = False,
+    system_first: bool = False,
+    **settings: Any,
 ) -> ClientModel:
-    """Return a model behind the chat completions of an OpenAI-style client."""
+    """Return a model behind the chat completions of an OpenAI-style client. ``system_first`` sends
+    system messages in the middle of a conversation, such as a turn's notes, as the user's.
+    """
     check_settings(settings)
     given = settings.pop("stream_options", {"include_usage": True})
     options = {} if given is None else {"stream_options": given}
     answer_type = read_answer_type(response_format)
-    return ClientModel(
-        find_method(client, "chat.completions.create"),
-        ChatApi(model, settings, options, stream, answer_type, find_source(client)),
-    )
+    source = find_source(client)
+    api = ChatApi(model, settings, options, stream, answer_type, source, system_first)
+    return ClientModel(find_method(client, "chat.completions.create"), api)
 
 
 def openai_responses_model(

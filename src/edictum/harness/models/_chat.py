@@ -75,13 +75,15 @@ class ChatApi:
     always_streams: bool
     answer_type: AnswerType | None
     source: str = ""
+    system_first: bool = False
 
     def write(self, messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
         specs = [spec.to_openai_schema() for spec in tools]
         options = choose_tools(self.settings, specs, messages)
         if self.answer_type is not None:
             options |= {"response_format": self.answer_type.for_chat()}
-        sent = to_openai(messages, [spec.name for spec in tools], self.source)
+        given = _put_system_first(messages) if self.system_first else messages
+        sent = to_openai(given, [spec.name for spec in tools], self.source)
         return {"model": self.model, "messages": sent, **options}
 
     def must_stream(self, request: Mapping[str, Any]) -> bool:
@@ -162,6 +164,18 @@ def to_openai(
         if _says_something(plain):
             sent.append(plain)
     return [*sent, {"role": "user", "content": attached}] if attached else sent
+
+
+def _put_system_first(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages in which only the first ones are system messages; later ones are the user's,
+    for servers that refuse them there.
+    """
+    roles = [message["role"] in INSTRUCTION_ROLES for message in messages]
+    leading = roles.index(False) if False in roles else len(roles)
+    return [
+        {**message, "role": "user"} if is_system and number >= leading else message
+        for number, (message, is_system) in enumerate(zip(messages, roles, strict=True))
+    ]
 
 
 def _keep_common(message: ChatMessage) -> ChatMessage:
