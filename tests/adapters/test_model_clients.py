@@ -504,6 +504,20 @@ async def test_a_tool_that_provider_and_turn_know_is_declared_once() -> None:
     assert ran == ["ls"] * 3
 
 
+@every_transport
+async def test_code_at_the_provider_goes_on_in_its_container(streamed: bool) -> None:
+    """The model's code there calls a tool of the turn, and waits for its result."""
+    code = {"type": "code_execution_20250825", "name": "code_execution"}
+    ran = {"type": "server_tool_use", "id": "srvtoolu_1", "name": code["name"], "input": {}}
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    asks = {"type": "tool_use", "id": "t1", "name": "now", "input": {}, "caller": caller}
+    body = AnthropicWire().answer(says(), 1)
+    body |= {"content": [ran, asks], "stop_reason": "tool_use", "container": {"id": "container_1"}}
+    played = await play(ANTHROPIC, body, says("done"), stream=streamed, tools=[code])
+    assert [request.get("container") for request in played.requests] == [None, "container_1"]
+    assert played.requests[1]["messages"][1]["content"] == [ran, asks]
+
+
 UNMADE = {
     "mcp_approval_request": {"id": "mcpr_1", "name": "x", "arguments": "{}", "server_label": "s"},
     "computer_call": {"id": "cu_1", "call_id": "c1", "action": {"type": "screenshot"}},

@@ -85,6 +85,8 @@ class AnthropicApi:
             options |= self._declare(called, options)
         if system:
             options["system"] = system
+        if container := _find_container(messages):
+            options.setdefault("container", container)
         if self.answer_type is not None:
             given = options.get("output_config") or {}
             options["output_config"] = {**given, "format": self.answer_type.for_anthropic()}
@@ -118,7 +120,7 @@ class AnthropicApi:
             read_usage(answer.get("usage"), ANTHROPIC_USAGE),
             stop_reason=stop,
             refusal=explanation if stop == "refused" else "",
-            content=_keep_blocks(blocks),
+            content=_keep_content(blocks, get_path(answer, "container", "id")),
             api=ANTHROPIC_API,
             source=self.source,
             model=answer.get("model") or "",
@@ -130,8 +132,10 @@ def _read_use(block: Mapping[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(block.get("id") or "", block.get("name") or "", block.get("input"))
 
 
-def _keep_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the blocks, or None if a chat message says all that they say: texts, then calls."""
+def _keep_content(blocks: Sequence[Mapping[str, Any]], container: str | None) -> Any:
+    """Return the blocks, or None if a chat message says all that they say: texts, then calls. If
+    code of the model runs at the provider, with the container in which it does.
+    """
     kept = [without_nulls(block) for block in blocks]
     for block in kept:
         if "input" in block:
@@ -142,7 +146,18 @@ def _keep_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | 
     uses = kinds.count("tool_use")
     texts = len(kinds) - uses
     is_plain = kinds == [*["text"] * texts, *["tool_use"] * uses] and texts <= 1
+    if container is not None:
+        return {"content": kept, "container": container}
     return None if is_plain and not any(block.get("citations") for block in kept) else kept
+
+
+def _find_container(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the container of the turn that goes on: code in it may wait for results of calls. In
+    the next turn it may have expired.
+    """
+    since = messages[len(messages) - count_since_user(messages) :]
+    found = (get_path(each, "provider_content", "content", "container") for each in reversed(since))
+    return next((container for container in found if isinstance(container, str)), None)
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -201,7 +216,9 @@ def _rename_blocks(message: ChatMessage, names: CallNames) -> ChatMessage:
         {**block, "name": names.adapt_name(block["name"])} if _is_use(block) else block
         for block in kept
     ]
-    return {**message, "provider_content": {**message["provider_content"], "content": blocks}}
+    content = message["provider_content"]["content"]
+    content = {**content, "content": blocks} if isinstance(content, Mapping) else blocks
+    return {**message, "provider_content": {**message["provider_content"], "content": content}}
 
 
 def _is_use(block: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edictum.harness.messages import ChatMessage, ToolMessage, is_error_message
+from edictum.harness.messages import ChatMessage, ToolMessage, get_path, is_error_message
 from edictum.harness.turn_call import NOT_A_NAME
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -22,7 +22,9 @@ def find_content(message: ChatMessage, api: str, source: str = "") -> list[dict[
     kept = message.get("provider_content")
     if not isinstance(kept, Mapping) or kept.get("api") != api or is_foreign(message, source):
         return None
-    content = kept.get("content")
+    content = get_path(kept, "content")
+    if isinstance(content, Mapping):  # with what stands beside the blocks
+        content = content.get("content")
     return list(content) if isinstance(content, list) else None
 
 
