@@ -8,10 +8,11 @@ Run it with ``python examples/streaming/service.py 8000`` (it needs fastapi and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,27 +46,44 @@ class Message(BaseModel):
     text: str
 
 
+class Events(StreamingResponse):
+    """Server-sent events, whose generator is closed in any case: StreamingResponse leaves it open
+    when it cannot write to the client any more, and the turn would go on.
+    """
+
+    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self.events = events
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with contextlib.aclosing(self.events):
+            await super().__call__(scope, receive, send)
+
+
 app = FastAPI()
 guard = make_guard()
 conversations: dict[str, Conversation] = defaultdict(Conversation)
 
 
 @app.post("/conversations/{conversation_id}")
-async def send_message(conversation_id: str, message: Message) -> StreamingResponse:
-    events = answer(conversation_id, message.text)
-    return StreamingResponse(events, media_type="text/event-stream")
+async def send_message(conversation_id: str, message: Message) -> Events:
+    return Events(answer(conversation_id, message.text))
 
 
-async def answer(conversation_id: str, text: str) -> AsyncIterator[str]:
-    """Yield a turn as server-sent events. FastAPI cancels this when the client has gone."""
+async def answer(conversation_id: str, text: str) -> AsyncGenerator[str, None]:
+    """Yield a turn as server-sent events. Closed or cancelled, it stops the turn and keeps what has
+    happened.
+    """
     conversation = conversations[conversation_id]
     async with conversation.lock:
         messages = [*conversation.messages, {"role": "user", "content": text}]
         state = TurnState(session_id=f"conversation-{conversation_id}")
+        turn = stream_turn(write_reply, messages, [archive], guard, state=state)
         try:
-            async for event in stream_turn(write_reply, messages, [archive], guard, state=state):
-                if (data := describe(event)) is not None:
-                    yield f"event: {type(event).__name__}\ndata: {json.dumps(data)}\n\n"
+            async with contextlib.aclosing(turn) as events:  # it has ended when this is left
+                async for event in events:
+                    if (data := describe(event)) is not None:
+                        yield f"event: {type(event).__name__}\ndata: {json.dumps(data)}\n\n"
         finally:
             conversation.messages = list(state.messages or messages)
 

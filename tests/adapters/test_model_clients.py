@@ -33,13 +33,17 @@ from edictum.harness import (
     File,
     Image,
     ModelError,
+    ModelReply,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
     ToolCallDelta,
+    ToolCallRequest,
     ToolCallStarted,
     TurnBudget,
     anthropic_model,
+    messages_from_json,
+    messages_to_json,
     openai_model,
     openai_responses_model,
     run_turn,
@@ -244,6 +248,13 @@ CONVERSATIONS = {
             says("done"),
         ),
     ),
+    "a_name_that_is_made_up": Conversation(
+        (
+            says(Call("c1", "multi_tool_use.parallel", {"tool_uses": []})),
+            says(Think("Hm."), Call("c2", "look at/that", {}), Call("c3", "now")),
+            says("done"),
+        ),
+    ),
     "a_search_of_the_provider": Conversation(
         (says(Search("tea"), look_here), says("done")), settings=SEARCHES
     ),
@@ -405,7 +416,127 @@ async def test_a_conversation_goes_on_with_another_provider(api: Api) -> None:
         messages = [*result.messages, {"role": "user", "content": "And now?"}]
 
 
+ODD_IDS = ("functions.look:0", "x" * 80, "", "c1", "c1")
+
+
+def make_odd_calls(messages: Any, tools: Any) -> ModelReply:
+    """Ask twice for calls with the same ids, which some providers would not have given."""
+    asked = sum(message["role"] == "assistant" for message in messages)
+    places = [f"{asked}-{n}" for n in range(len(ODD_IDS))]
+    calls = [
+        ToolCallRequest(each, "look", {"place": place})
+        for each, place in zip(ODD_IDS, places, strict=True)
+    ]
+    return ModelReply("", tuple(calls)) if asked < 2 else ModelReply("done")
+
+
+@every_api
+async def test_ids_of_calls_that_an_api_refuses_are_sent_as_others(api: Api) -> None:
+    asked = [{"role": "user", "content": "Do it."}]
+    budget = TurnBudget.create(30, max_tool_calls=20)
+    first = await run_turn(make_odd_calls, asked, TOOLS, new_guard(), budget)
+    again = [*first.messages, {"role": "user", "content": "And now?"}]
+    with ModelServer(api.wire(), [says(look_here), says("done")]) as server:
+        client = api.client(server, True)
+        result = await run_turn(api.make_model(client, model="test"), again, TOOLS, new_guard())
+        await close(client)
+    assert (server.refusals, result.error) == ([], None)
+    begun, later = (str(request) for request in server.requests)
+    shared = [f"{n}-{m}" for n in range(2) for m in range(len(ODD_IDS))]
+    assert all(begun.count(f"nothing in {place}") == 1 for place in shared)
+    assert begun[: begun.index("And now?")] == later[: later.index("And now?")], "as in a cache"
+    assert list(result.messages[: len(again)]) == again, "in the conversation nothing is changed"
+
+
+async def test_what_only_one_provider_knows_is_not_sent_to_another_one() -> None:
+    """Both speak chat completions, or Responses: keys, ids and signatures are those of one."""
+    for api, settings in ((CHAT, {}), (RESPONSES, {}), (ANTHROPIC, THINKING["anthropic"])):
+        messages = [{"role": "user", "content": "Do it."}]
+        for number in range(3):
+            asks = Call(f"c{number}", "look", {"place": "here"})
+            said = (says(Think("a"), "One.", asks), says("done"))
+            with ModelServer(api.wire(), said) as server:
+                client = api.client(server, True)
+                model = api.make_model(client, model="test", **settings)
+                result = await run_turn(model, messages, TOOLS, new_guard())
+                await close(client)
+            assert (server.refusals, result.error) == ([], None)
+            messages = messages_from_json(messages_to_json(result.messages))
+            messages.append({"role": "user", "content": "And now?"})
+        sent = str(server.requests[-1])
+        assert sent.count("One.") == 3
+
+
+async def test_a_password_in_an_address_is_not_part_of_a_message() -> None:
+    with ModelServer(ChatWire(), [says(Think("a"), look_here), says("done")]) as server:
+        address = server.url.replace("http://", "http://me:pass@")
+        client = openai.AsyncOpenAI(api_key="test", base_url=f"{address}/v1", max_retries=0)
+        result = await run_turn(
+            openai_model(client, model="test"), [{"role": "user", "content": "Do it."}], TOOLS
+        )
+        await client.close()
+    assert result.messages[1]["provider_content"]["source"] == server.url.removeprefix("http://")
+
+
 # --- Settings -------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_provider_and_turn_know_is_declared_once() -> None:
+    """The provider trained the model on its own declaration; the turn makes the calls."""
+    ran = []
+
+    @tool(side_effect="write")
+    def bash(command: str) -> str:
+        """Run a command."""
+        ran.append(command)
+        return "ok"
+
+    own = {
+        "anthropic": {"type": "bash_20250124", "name": "bash"},
+        "chat": {"type": "function", "function": {"name": "bash", "parameters": {}}},
+        "responses": {"type": "function", "name": "bash", "parameters": {}, "strict": False},
+    }
+    asks = says(Call("c1", "bash", {"command": "ls"}))
+    for api in APIS:
+        played = await play(api, asks, says("done"), offered=[bash, now], tools=[own[api.name]])
+        assert played.requests[0]["tools"][0] == own[api.name]
+        assert len(played.requests[0]["tools"]) == 2
+    assert ran == ["ls"] * 3
+
+
+@every_transport
+async def test_code_at_the_provider_goes_on_in_its_container(streamed: bool) -> None:
+    """The model's code there calls a tool of the turn, and waits for its result."""
+    code = {"type": "code_execution_20250825", "name": "code_execution"}
+    ran = {"type": "server_tool_use", "id": "srvtoolu_1", "name": code["name"], "input": {}}
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    asks = {"type": "tool_use", "id": "t1", "name": "now", "input": {}, "caller": caller}
+    body = AnthropicWire().answer(says(), 1)
+    body |= {"content": [ran, asks], "stop_reason": "tool_use", "container": {"id": "container_1"}}
+    played = await play(ANTHROPIC, body, says("done"), stream=streamed, tools=[code])
+    assert [request.get("container") for request in played.requests] == [None, "container_1"]
+    assert played.requests[1]["messages"][1]["content"] == [ran, asks]
+
+
+UNMADE = {
+    "mcp_approval_request": {"id": "mcpr_1", "name": "x", "arguments": "{}", "server_label": "s"},
+    "computer_call": {"id": "cu_1", "call_id": "c1", "action": {"type": "screenshot"}},
+    "custom_tool_call": {"id": "ctc_1", "call_id": "c1", "name": "sql", "input": "SELECT 1"},
+}
+
+
+@pytest.mark.parametrize("kind", UNMADE)
+@every_transport
+async def test_a_call_that_a_turn_cannot_make_is_an_error(kind: str, streamed: bool) -> None:
+    body = {"id": "r", "object": "response", "status": "completed", "error": None}
+    answer = {**body, "output": [{"type": kind, **UNMADE[kind]}]}
+    with ModelServer(ResponsesWire(), [answer]) as server:
+        client = RESPONSES.client(server, True)
+        model = openai_responses_model(client, model="test", stream=streamed)
+        result = await run_turn(model, [{"role": "user", "content": "Do it."}], TOOLS)
+        await close(client)
+    assert result.stopped_by == "model_error"
+    assert f"The model asks for a {kind}" in str(result.error)
 
 
 async def test_tools_of_the_provider_stand_beside_those_of_the_turn() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
 from support.processes import ROOT
 from support.servers import free_port
@@ -88,3 +92,66 @@ def test_a_client_that_stays_hears_a_turn_from_the_first_word_to_the_last(
         "TurnEnded",
         {"stopped_by": "answered", "text": "This is what I know. Nothing was done. "},
     )
+
+
+# --- A client that cannot be written to -----------------------------------------------------------
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The example in this process, behind no server."""
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    monkeypatch.setenv("ARCHIVE_SECONDS", "0.2")
+    yield importlib.import_module("service")
+    for name in ("service", "agent"):
+        del sys.modules[name]
+
+
+async def post(app: Any, text: str, spec_version: str, fails_at: str = "") -> str:
+    """Send a message as a server does. Writing of a certain text hangs until the client has gone,
+    or raises, as servers of ASGI 2.4 do.
+    """
+    body = json.dumps({"text": text}).encode()
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/conversations/1",
+        "query_string": b"",
+        "root_path": "",
+        "asgi": {"version": "3.0", "spec_version": spec_version},
+        "headers": [(b"content-type", b"application/json")],
+    }
+    received = [{"type": "http.request", "body": body}]
+    gone, sent = asyncio.Event(), []
+
+    async def receive() -> Any:
+        if received:
+            return received.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b"").decode())
+        if fails_at and fails_at in sent[-1]:
+            if spec_version == "2.4":
+                raise OSError("the client has gone")
+            gone.set()
+            await asyncio.sleep(60)
+
+    with contextlib.suppress(ClientDisconnect):
+        await app(scope, receive, send)
+    return "".join(sent)
+
+
+@pytest.mark.parametrize("spec_version", ["2.3", "2.4"])
+async def test_a_client_that_cannot_be_written_to_stops_its_turn(
+    service: Any, spec_version: str
+) -> None:
+    await post(service.app, "Archive everything.", spec_version, fails_at='"photos"')
+    assert service.archived == ["letters"]
+    said = await post(service.app, "What did you do?", spec_version)
+    assert "letters: letters is in the archive" in said
+    assert "photos: The caller was cancelled while the tool ran." in said
+    assert "taxes: Blocked: The turn was cancelled before this call was made." in said

@@ -24,6 +24,7 @@ from edictum import Edictum, RedactionPolicy, Verdict, postcondition
 from edictum.contracts._selectors import text_of
 from edictum.core.values import digest, is_same, to_json
 from edictum.outcomes import ToolExecutionResult, ToolFailure, outcome_to_model_content
+from support.effort import effort
 
 SSN = "123-45-6789"
 TOKEN = "ghp_" + "a1B2" * 9
@@ -241,8 +242,33 @@ def test_a_million_rows_with_one_secret() -> None:
     assert outcome.value.dtypes.equals(frame.dtypes)
 
 
-def dispatch_only(value: Any, when: str, timeout_s: float) -> ToolExecutionResult:
-    guard = Edictum.from_yaml_string(BUNDLE.format(when=when, effect="redact"))
+ROWS: dict[str, Callable[[list[str]], Any]] = {
+    name: MAKERS[name] for name in ("pandas frame", "polars frame", "pyarrow table", "numpy texts")
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("effect", ["redact", "deny"])
+@pytest.mark.parametrize("make", ROWS.values(), ids=ROWS)
+def test_many_rows_with_one_secret_in_each_library(
+    make: Callable[[list[str]], Any], effect: str
+) -> None:
+    """In the default time of a tool: ``make soak`` has a million rows."""
+    cells = texts_with(TOKEN, effort(20_000, soak=1_000_000))
+    value = make(cells)
+    outcome = dispatch_only(value, SECRET, timeout_s=45, effect=effect)
+    if effect == "deny":
+        assert outcome.value == SUPPRESSED
+        return
+    assert type(outcome.value) is type(value)
+    shown = whole(outcome.value)
+    assert (TOKEN in shown, shown.count("[REDACTED]")) == (False, 1)
+
+
+def dispatch_only(
+    value: Any, when: str, timeout_s: float, effect: str = "redact"
+) -> ToolExecutionResult:
+    guard = Edictum.from_yaml_string(BUNDLE.format(when=when, effect=effect))
     outcome = guard.dispatch_sync("t", {}, lambda: value, timeout_s=timeout_s)
     assert isinstance(outcome, ToolExecutionResult)
     assert [finding.contract_id for finding in outcome.findings] == ["r"]

@@ -221,6 +221,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "refusal": "the text by which the model declined",
         "content": "the reply in the shape of its API; sent back unchanged",
         "api": '`"openai"`, `"openai_responses"`, `"anthropic"`, or a name of your own',
+        "source": "the host of the provider: what only it knows goes back there alone",
         "model": "the model that answered",
         "response_id": "the provider's id of the reply",
         "parsed": "the answer as the type that was asked for",
@@ -231,6 +232,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "model": "the name of the model",
         "response_format": "the type of the final answer, or the provider's own option as a dict",
         "stream": "True: answers come as a stream even when nothing listens to it",
+        "system_first": "True: system messages behind the first ones are sent as the user's",
         "**settings": "passed to the client as they are; `tools` stand beside those of the turn",
     },
     "openai_responses_model": {

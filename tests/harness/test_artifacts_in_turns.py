@@ -4,11 +4,14 @@ stored, both of its ends.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from turns import USER, new_guard
 
 from edictum import ToolArtifactReference, ToolExecutionResult, outcome_to_model_content
 from edictum.harness import (
@@ -23,6 +26,7 @@ from edictum.harness import (
 )
 from edictum.harness.artifact_reader import make_reader
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
+from support.waiting import wait_in_loop
 
 
 @tool("Text of a size.", side_effect="read")
@@ -145,3 +149,54 @@ def test_an_output_that_cannot_be_stored_is_shown_in_line_at_both_ends(tmp_path:
     assert outcome.output["tail"]
     assert "ArtifactError" in outcome.notes[0]
     assert list((tmp_path / "artifacts").rglob("art_*")) == []
+
+
+# --- Results that take long to write --------------------------------------------------------------
+
+
+class Held:
+    """A value whose text is there when it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.released = threading.Event(), threading.Event()
+
+    def __repr__(self) -> str:
+        self.asked.set()
+        self.released.wait(60)
+        return "held"
+
+
+def make_large_tool(held: Held) -> Any:
+    @tool("Many values.", side_effect="read", returns=None)
+    async def list_all() -> list[Any]:
+        return [*range(20_000), held]
+
+    return list_all
+
+
+def ask_once(messages: Any, tools: Any) -> ModelReply:
+    asked = messages[-1]["role"] == "user"
+    return ModelReply("", (ToolCallRequest("a", "list_all", {}),)) if asked else ModelReply("done")
+
+
+async def test_a_large_result_is_written_beside_the_event_loop() -> None:
+    held = Held()
+    turn = asyncio.ensure_future(run_turn(ask_once, USER, [make_large_tool(held)], new_guard()))
+    await wait_in_loop(held.asked.is_set)  # the loop goes on while the result is written
+    held.released.set()
+    result = await turn
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, ToolExecutionResult)
+    assert (outcome.output["truncated"], len(outcome.value)) == (True, 20_001)
+    assert "held" in result.messages[2]["content"]
+
+
+async def test_a_result_that_cannot_be_written_in_time_is_not_shown() -> None:
+    held = Held()
+    budget = TurnBudget.create(1, reserve_s=0.5)
+    result = await run_turn(ask_once, USER, [make_large_tool(held)], new_guard(), budget)
+    held.released.set()
+    (outcome,) = result.outcomes
+    assert isinstance(outcome, ToolExecutionResult)
+    assert "too large to be shown in the time" in result.messages[2]["content"]
+    assert (result.text, result.stopped_by) == ("done", "answered")

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
+from pydantic import BaseModel, Field
 from turns import new_guard, search
 from typing_extensions import TypedDict
 
@@ -216,6 +217,16 @@ async def test_the_last_question_to_openai_says_nothing_of_tools() -> None:
     await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=1))
     assert {"tools", "tool_choice", "parallel_tool_calls", "temperature"} <= set(sent[0])
     assert set(sent[1]) == {"model", "messages", "temperature"}
+
+
+async def test_later_system_messages_are_the_users_for_servers_that_want_them_first() -> None:
+    made, sent = client(openai_replies(), asynchronous=True)
+    model = openai_model(made, model="m", system_first=True)
+    await run_turn(model, USER, [search], new_guard(), TurnBudget.create(10, max_steps=1))
+    roles = [message["role"] for message in sent[1]["messages"]]
+    assert roles[:4] == ["system", "user", "assistant", "tool"]
+    assert set(roles[4:]) == {"user"}
+    assert "The budget of this turn is used up." in sent[1]["messages"][-1]["content"]
 
 
 async def test_the_last_question_to_anthropic_declares_what_was_called_and_offers_nothing() -> None:
@@ -536,6 +547,60 @@ def test_types_that_are_not_strict_are_said_not_to_be() -> None:
     assert (shape["type"], shape["json_schema"]["strict"]) == ("json_schema", False)
     assert reply.parsed is None
     assert "Invalid JSON" in reply.parse_error
+
+
+class Branch(BaseModel):
+    name: str
+    branches: list[Branch] = []
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Home(BaseModel):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
+class Loose(BaseModel):
+    anything: Any
+    items: list[Any] = []
+
+
+def ask_for(answer_type: Any) -> dict[str, Any]:
+    """Return the schema that the provider is given, and whether it is strict."""
+    made, sent = client([{"choices": [{"message": {"content": "{}"}}]}], asynchronous=False)
+    openai_model(made, model="m", response_format=answer_type)(USER, ())
+    return dict(sent[0]["response_format"]["json_schema"])
+
+
+def test_a_type_that_contains_itself_is_an_object_on_top() -> None:
+    schema = ask_for(Branch)["schema"]
+    assert (schema["type"], schema["required"]) == ("object", ["name", "branches"])
+    assert schema["properties"]["branches"]["items"] == {"$ref": "#/$defs/Branch"}
+    assert schema["$defs"]["Branch"]["required"] == ["name", "branches"]
+    content = {"content": '{"name": "a", "branches": [{"name": "b"}]}'}
+    read = read_chat(content, response_format=Branch).parsed
+    assert read == Branch(name="a", branches=[Branch(name="b")])
+
+
+def test_a_choice_of_types_has_no_keyword_that_providers_refuse() -> None:
+    asked = ask_for(Home)
+    pet = asked["schema"]["properties"]["pet"]
+    assert (asked["strict"], list(pet)) == (True, ["anyOf"])
+
+
+def test_a_part_of_any_type_is_not_strict() -> None:
+    assert ask_for(Loose)["strict"] is False
+
+
+def test_anthropic_has_no_objects_of_any_keys() -> None:
+    with pytest.raises(EdictumConfigError, match="Place, which has objects of any keys"):
+        anthropic_model(client([], asynchronous=False)[0], model="m", response_format=Place)
 
 
 def test_a_typed_dict_and_a_dataclass_are_read() -> None:

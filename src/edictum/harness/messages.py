@@ -22,6 +22,9 @@ from edictum.outcomes import (
 
 ChatMessage = dict[str, Any]
 CHAT_API = "openai"  # replies of chat completions: their messages are chat messages already
+# what an assistant's message, and a call in it, have with every provider
+CHAT_KEYS = frozenset({"role", "content", "tool_calls", "refusal", "name"})
+CHAT_CALL_KEYS = frozenset({"id", "type", "function"})
 
 
 StopReason: TypeAlias = Literal[
@@ -53,8 +56,9 @@ class ModelReply:
     the provider wants to be asked again with this reply, to go on with it.
 
     ``content`` is the reply in the shape of the API that ``api`` names, with what only that API
-    knows: thinking, signatures, tools of the provider. It is sent back unchanged. ``parsed`` is the
-    answer as the type that was asked for; ``parse_error`` says why it is not of that type.
+    knows: thinking, signatures, tools of the provider. It is sent back unchanged, to the ``source``
+    that it came from: the host of the provider. ``parsed`` is the answer as the type that was asked
+    for; ``parse_error`` says why it is not of that type.
     """
 
     text: str = ""
@@ -64,6 +68,7 @@ class ModelReply:
     refusal: str = field(default="", kw_only=True)
     content: Any = field(default=None, kw_only=True)
     api: str = field(default="", kw_only=True)
+    source: str = field(default="", kw_only=True)
     model: str = field(default="", kw_only=True)
     response_id: str = field(default="", kw_only=True)
     parsed: Any = field(default=None, kw_only=True)
@@ -197,8 +202,9 @@ def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMe
     none, whatever the content has.
     """
     message: ChatMessage = {"role": "assistant", "content": reply.text}
+    source = {"source": reply.source} if reply.source else {}
     if reply.content is not None and reply.api != CHAT_API:
-        message["provider_content"] = {"api": reply.api, "content": reply.content}
+        message["provider_content"] = {"api": reply.api, "content": reply.content, **source}
     if reply.api == CHAT_API and isinstance(reply.content, Mapping):
         given = reply.content
         in_parts = {"content": given["content"]} if isinstance(given.get("content"), list) else {}
@@ -208,7 +214,19 @@ def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMe
         add_calls(message, reply.tool_calls[:most])
         for written, given in zip(message["tool_calls"], _list_given_calls(reply), strict=False):
             written |= {name: value for name, value in given.items() if name not in written}
+    if source and reply.api == CHAT_API and _has_own_keys(message):
+        message["provider_content"] = {"api": CHAT_API, **source}
     return message
+
+
+def _has_own_keys(message: ChatMessage) -> bool:
+    """Return whether a chat message has what only its provider knows."""
+    calls = message.get("tool_calls") or ()
+    return (
+        not CHAT_KEYS.issuperset(message)
+        or isinstance(message["content"], list)
+        or any(not CHAT_CALL_KEYS.issuperset(call) for call in calls)
+    )
 
 
 def _list_given_calls(reply: ModelReply) -> Sequence[Mapping[str, Any]]:

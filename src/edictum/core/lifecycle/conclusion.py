@@ -50,7 +50,7 @@ from edictum.core.policy import Plan
 from edictum.core.scopes import parent_accounts
 from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
-from edictum.outcomes import ToolDenied, ToolOutcome, make_denied
+from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolOutcome, make_denied
 from edictum.success import (
     Checker,
     SuccessVerdict,
@@ -66,6 +66,7 @@ _WARNING = AuditAction.POSTCONDITION_WARNING
 CHANGED = "The tool ran with arguments other than the ones that were checked."
 NOT_SHOWN = "Its result is not shown."
 NOT_COUNTED = "The call could not be counted"
+TOO_LARGE = "The result is too large to be shown in the time that was left. Ask for less of it."
 NOT_WRITTEN = "The result could not be written to the audit"
 # ToolDenied.reason by the source of the decision; every other source is a contract
 DENIAL_REASONS = {
@@ -175,7 +176,7 @@ def _count_and_record(ended: JudgedCall, outcome: ToolOutcome, turn: CallInTurn 
     """
     oversized: Oversized | None = None
     entries: tuple[Entry, ...] = ()
-    shaped = outcome if turn is None else turn.shape(outcome)
+    shaped = outcome if turn is None else (yield from _shape(outcome, turn))
     if isinstance(shaped, Oversized):
         oversized = shaped
     else:
@@ -193,6 +194,20 @@ def _count_and_record(ended: JudgedCall, outcome: ToolOutcome, turn: CallInTurn 
         entry.take_answer(counters)
         problem = yield entry
     return outcome if problem is None else with_note(outcome, ended.context, NOT_WRITTEN, problem)
+
+
+def _shape(
+    outcome: ToolOutcome, turn: CallInTurn
+) -> Generator[Effect, Any, ToolOutcome | Oversized]:
+    """Return the outcome as the turn shows it, or what must be stored first. To write a large
+    result takes long, so that is done in a thread, in the time that the turn has left.
+    """
+    if type(outcome) is not ToolExecutionResult or not _is_large(outcome.value):
+        return turn.shape(outcome)
+    shaped = yield CallUserCode(turn.shape, (outcome,))
+    if type(shaped) is not Failed:
+        return shaped  # type: ignore[no-any-return]  # what shape returns
+    return replace(outcome, output={"truncated": True, "note": TOO_LARGE})
 
 
 def _follow(entries: tuple[Entry, ...], before: tuple[Entry, ...]) -> tuple[Entry, ...]:

@@ -14,7 +14,7 @@ from edictum.harness.models._anthropic import AnthropicApi, to_anthropic
 from edictum.harness.models._chat import ChatApi, to_openai
 from edictum.harness.models._client_model import ClientModel, can_stream
 from edictum.harness.models._responses import ResponsesApi, to_responses
-from edictum.harness.models._settings import check_settings, find_method
+from edictum.harness.models._settings import check_settings, find_method, find_source
 
 __all__ = [
     "ClientModel",
@@ -29,17 +29,24 @@ __all__ = [
 
 
 def openai_model(
-    client: Any, *, model: str, response_format: Any = None, stream: bool = False, **settings: Any
+    client: Any,
+    *,
+    model: str,
+    response_format: Any = None,
+    stream: bool = False,
+    system_first: bool = False,
+    **settings: Any,
 ) -> ClientModel:
-    """Return a model behind the chat completions of an OpenAI-style client."""
+    """Return a model behind the chat completions of an OpenAI-style client. ``system_first`` sends
+    system messages in the middle of a conversation, such as a turn's notes, as the user's.
+    """
     check_settings(settings)
     given = settings.pop("stream_options", {"include_usage": True})
     options = {} if given is None else {"stream_options": given}
     answer_type = read_answer_type(response_format)
-    return ClientModel(
-        find_method(client, "chat.completions.create"),
-        ChatApi(model, settings, options, stream, answer_type),
-    )
+    source = find_source(client)
+    api = ChatApi(model, settings, options, stream, answer_type, source, system_first)
+    return ClientModel(find_method(client, "chat.completions.create"), api)
 
 
 def openai_responses_model(
@@ -52,7 +59,7 @@ def openai_responses_model(
     """
     check_settings(settings)
     answer_type = read_answer_type(response_format)
-    api = ResponsesApi(model, settings, stream, answer_type)
+    api = ResponsesApi(model, settings, stream, answer_type, find_source(client))
     return ClientModel(find_method(client, "responses.create"), api)
 
 
@@ -71,5 +78,8 @@ def anthropic_model(
     """
     check_settings(settings)
     answer_type = read_answer_type(response_format)
-    api = AnthropicApi(model, max_tokens, settings, system, stream, answer_type)
+    if answer_type is not None:
+        answer_type.for_anthropic()  # raises for what cannot be asked for
+    source = find_source(client)
+    api = AnthropicApi(model, max_tokens, settings, system, stream, answer_type, source)
     return ClientModel(find_method(client, "messages.create"), api)

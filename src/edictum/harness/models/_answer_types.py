@@ -17,7 +17,7 @@ from edictum.harness.messages import ModelReply
 # keywords that providers refuse in a strict schema; the answer is checked against them all the same
 NOT_STRICT = frozenset(
     {
-        *("default", "title", "examples"),
+        *("default", "title", "examples", "discriminator"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
         *("minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "pattern"),
         *("minProperties", "maxProperties", "contentMediaType", "contentEncoding"),
@@ -27,6 +27,7 @@ STRICT_FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 )
 MAX_PROBLEM_CHARS = 500
+SAYS_TYPE = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 NAMED_SCHEMAS = ("properties", "$defs", "definitions")
 
 
@@ -52,6 +53,10 @@ class AnswerType:
 
     def for_anthropic(self) -> dict[str, Any]:
         if self.given is None:
+            if is_open(self.schema):
+                problem = f"response_format is {self.name}, which has objects of any keys."
+                hint = "Anthropic's models cannot answer so: use a list of pairs, or a class."
+                raise EdictumConfigError(problem, hint=hint)
             return {"type": "json_schema", "schema": make_strict(self.schema)}
         inner = self.given.get("json_schema")
         schema = inner.get("schema") if isinstance(inner, Mapping) else self.given.get("schema")
@@ -61,7 +66,7 @@ class AnswerType:
         return {"type": "json_schema", "schema": dict(schema)}
 
     def _describe(self) -> dict[str, Any]:
-        if is_open(self.schema):
+        if is_open(self.schema) or has_any(self.schema):
             return {"name": self.name, "schema": dict(self.schema), "strict": False}
         return {"name": self.name, "schema": make_strict(self.schema), "strict": True}
 
@@ -106,7 +111,10 @@ def read_answer_type(given: Any) -> AnswerType | None:
     except Exception as exc:
         problem = f"response_format is {given!r}: no schema can be made from it: {exc}."
         raise EdictumConfigError(problem, hint="Pass a type that JSON knows.") from exc
-    if schema.get("type") != "object" and "$ref" not in schema:
+    if "$ref" in schema:  # a type that contains itself; providers want an object on top
+        name = schema["$ref"].removeprefix("#/$defs/")
+        schema = {**schema["$defs"][name], "$defs": schema["$defs"]}
+    if schema.get("type") != "object":
         problem = f"response_format is {given!r}, whose answers are not JSON objects."
         raise EdictumConfigError(problem, hint="Put it into a field of a dataclass or a model.")
     return AnswerType(_make_name(given), schema, adapter.validate_json)
@@ -128,6 +136,18 @@ def is_open(schema: Any) -> bool:
     if schema.get("type") == "object" and "properties" not in schema:
         return True
     return any(map(is_open, schema.values()))
+
+
+def has_any(schema: Any) -> bool:
+    """Return whether a part of the answer may be of any type: not strict."""
+    if isinstance(schema, list):
+        return any(map(has_any, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items", True)]
+    if any(isinstance(each, Mapping) and SAYS_TYPE.isdisjoint(each) for each in inner):
+        return True
+    return any(map(has_any, schema.values()))
 
 
 def make_strict(schema: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,16 +29,20 @@ from edictum.harness.model_events import (
 from edictum.harness.models._answer_types import AnswerType
 from edictum.harness.models._client_model import make_cut_error, make_provider_error
 from edictum.harness.models._contents import (
+    CallNames,
+    drop_content,
     drop_trailing,
     find_content,
+    is_foreign,
     list_call_ids,
     without_nulls,
 )
-from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools
+from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools, count_since_user
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
 ANTHROPIC_API = "anthropic"
+ANTHROPIC_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 LONG_ANSWER = 8192  # tokens; clients refuse to wait for much longer answers without a stream
 ANTHROPIC_USAGE: dict[str, tuple[str, ...]] = {
     "input_tokens": ("input_tokens",),
@@ -68,16 +73,20 @@ class AnthropicApi:
     system: str | list[Any] | None
     always_streams: bool
     answer_type: AnswerType | None
+    source: str = ""
     stream_options: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
-        system, turns = to_anthropic(messages, self.system)
+        names = [spec.name for spec in tools]
+        system, turns = to_anthropic(messages, self.system, names, self.source)
         specs = [spec.to_anthropic_schema() for spec in tools]
         options = choose_tools(self.settings, specs, messages)
         if not tools and (called := _list_called_tools(turns)):
             options |= self._declare(called, options)
         if system:
             options["system"] = system
+        if container := _find_container(messages):
+            options.setdefault("container", container)
         if self.answer_type is not None:
             given = options.get("output_config") or {}
             options["output_config"] = {**given, "format": self.answer_type.for_anthropic()}
@@ -111,8 +120,9 @@ class AnthropicApi:
             read_usage(answer.get("usage"), ANTHROPIC_USAGE),
             stop_reason=stop,
             refusal=explanation if stop == "refused" else "",
-            content=_keep_blocks(blocks),
+            content=_keep_content(blocks, get_path(answer, "container", "id")),
             api=ANTHROPIC_API,
+            source=self.source,
             model=answer.get("model") or "",
             response_id=answer.get("id") or "",
         )
@@ -122,8 +132,10 @@ def _read_use(block: Mapping[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(block.get("id") or "", block.get("name") or "", block.get("input"))
 
 
-def _keep_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the blocks, or None if a chat message says all that they say: texts, then calls."""
+def _keep_content(blocks: Sequence[Mapping[str, Any]], container: str | None) -> Any:
+    """Return the blocks, or None if a chat message says all that they say: texts, then calls. If
+    code of the model runs at the provider, with the container in which it does.
+    """
     kept = [without_nulls(block) for block in blocks]
     for block in kept:
         if "input" in block:
@@ -134,23 +146,40 @@ def _keep_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | 
     uses = kinds.count("tool_use")
     texts = len(kinds) - uses
     is_plain = kinds == [*["text"] * texts, *["tool_use"] * uses] and texts <= 1
+    if container is not None:
+        return {"content": kept, "container": container}
     return None if is_plain and not any(block.get("citations") for block in kept) else kept
+
+
+def _find_container(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the container of the turn that goes on: code in it may wait for results of calls. In
+    the next turn it may have expired.
+    """
+    since = messages[len(messages) - count_since_user(messages) :]
+    found = (get_path(each, "provider_content", "content", "container") for each in reversed(since))
+    return next((container for container in found if isinstance(container, str)), None)
 
 
 # --- Requests -------------------------------------------------------------------------------------
 
 
 def to_anthropic(
-    messages: Sequence[ChatMessage], system: str | list[Any] | None = None
+    messages: Sequence[ChatMessage],
+    system: str | list[Any] | None = None,
+    declared: Collection[str] = (),
+    source: str = "",
 ) -> tuple[str | list[Any], list[ChatMessage]]:
     """Return the instructions as text or blocks, those of ``system`` first, and the other messages:
     those of one role joined, results first, empty ones left out, as the API demands.
+
+    Replies of earlier turns that came from another ``source`` are sent without their thinking,
+    whose signature might not be known.
     """
     leading = 0
     while leading < len(messages) and messages[leading]["role"] in INSTRUCTION_ROLES:
         leading += 1
     turns: list[ChatMessage] = []
-    for message in messages[leading:]:
+    for message in _adapt_calls(messages[leading:], declared, source):
         blocks = _to_blocks(message)
         role = "assistant" if message["role"] == "assistant" else "user"
         if blocks and (not turns or turns[-1]["role"] != role):
@@ -160,6 +189,40 @@ def to_anthropic(
     _order_blocks(turns)
     given = [{"role": "system", "content": system}] if system else []
     return _join_instructions([*given, *messages[:leading]]), [t for t in turns if t["content"]]
+
+
+def _adapt_calls(
+    messages: Sequence[ChatMessage], declared: Collection[str], source: str
+) -> Iterator[ChatMessage]:
+    """Yield messages with ids and names that are accepted, and without foreign content but in the
+    turn that goes on: there thinking is demanded, and other hosts of the provider know it.
+    """
+    names = CallNames(ANTHROPIC_CALL_ID, declared)
+    earlier = len(messages) - count_since_user(messages)
+    known = [
+        drop_content(message)
+        if number < earlier and is_foreign(message, source)
+        else _rename_blocks(message, names)
+        for number, message in enumerate(messages)
+    ]
+    return names.adapt(known, ANTHROPIC_API)
+
+
+def _rename_blocks(message: ChatMessage, names: CallNames) -> ChatMessage:
+    """Return a reply's message with names in its content that are accepted."""
+    if names.accepts(message) or (kept := find_content(message, ANTHROPIC_API)) is None:
+        return message
+    blocks = [
+        {**block, "name": names.adapt_name(block["name"])} if _is_use(block) else block
+        for block in kept
+    ]
+    content = message["provider_content"]["content"]
+    content = {**content, "content": blocks} if isinstance(content, Mapping) else blocks
+    return {**message, "provider_content": {**message["provider_content"], "content": content}}
+
+
+def _is_use(block: Any) -> bool:
+    return bool(get_path(block, "type") == "tool_use")
 
 
 def _join_instructions(messages: Sequence[ChatMessage]) -> str | list[Any]:

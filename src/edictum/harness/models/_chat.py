@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ from edictum.errors import ModelError
 from edictum.harness.attachments import list_attachments, split_parts
 from edictum.harness.messages import (
     CHAT_API,
+    CHAT_CALL_KEYS,
+    CHAT_KEYS,
     ChatMessage,
     ModelReply,
     StopReason,
@@ -25,11 +28,17 @@ from edictum.harness.model_events import (
     ToolCallStarted,
 )
 from edictum.harness.models._answer_types import AnswerType
-from edictum.harness.models._client_model import make_cut_error, make_provider_error
+from edictum.harness.models._client_model import (
+    make_cut_error,
+    make_provider_error,
+    make_unsupported_error,
+)
+from edictum.harness.models._contents import CallNames, is_foreign
 from edictum.harness.models._settings import INSTRUCTION_ROLES, choose_tools
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
+CHAT_CALL_ID = re.compile(r"(?s).{1,40}")
 KEYS_NOT_SENT = ("is_error", "provider_content", "annotations")
 SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
 # what each field of Usage is called in an answer; the first that is there counts
@@ -65,13 +74,17 @@ class ChatApi:
     stream_options: Mapping[str, Any]
     always_streams: bool
     answer_type: AnswerType | None
+    source: str = ""
+    system_first: bool = False
 
     def write(self, messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
         specs = [spec.to_openai_schema() for spec in tools]
         options = choose_tools(self.settings, specs, messages)
         if self.answer_type is not None:
             options |= {"response_format": self.answer_type.for_chat()}
-        return {"model": self.model, "messages": to_openai(messages), **options}
+        given = _put_system_first(messages) if self.system_first else messages
+        sent = to_openai(given, [spec.name for spec in tools], self.source)
+        return {"model": self.model, "messages": sent, **options}
 
     def must_stream(self, request: Mapping[str, Any]) -> bool:
         return self.always_streams
@@ -97,6 +110,7 @@ class ChatApi:
             refusal=refusal,
             content=_clean_message(message),
             api=CHAT_API,
+            source=self.source,
             model=answer.get("model") or "",
             response_id=answer.get("id") or "",
         )
@@ -110,9 +124,12 @@ def _read_text(content: Any) -> str:
 
 
 def _read_call(call: dict[str, Any]) -> ToolCallRequest:
-    function = call.get("function") or call.get("custom") or {}
-    arguments = function.get("arguments", function.get("input"))
-    return ToolCallRequest(call.get("id") or "", function.get("name") or "", arguments)
+    if call.get("custom"):
+        raise make_unsupported_error("custom tool call")
+    function = call.get("function") or {}
+    return ToolCallRequest(
+        call.get("id") or "", function.get("name") or "", function.get("arguments")
+    )
 
 
 def _clean_message(message: dict[str, Any]) -> ChatMessage:
@@ -126,23 +143,51 @@ def _clean_message(message: dict[str, Any]) -> ChatMessage:
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def to_openai(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def to_openai(
+    messages: Sequence[ChatMessage], declared: Collection[str] = (), source: str = ""
+) -> list[ChatMessage]:
     """Return messages as chat completions take them: without our own keys and empty messages, and
-    with the images of tool results in a user message behind the results.
+    with the images of tool results in a user message behind the results. What a message has beyond
+    every provider's keys goes to the ``source`` alone that it came from.
     """
     sent: list[ChatMessage] = []
     attached: list[dict[str, Any]] = []
-    for message in messages:
+    for message in CallNames(CHAT_CALL_ID, declared).adapt(messages, CHAT_API):
         if message["role"] != "tool" and attached:
             sent.append({"role": "user", "content": attached})
             attached = []
-        plain = {name: value for name, value in message.items() if name not in KEYS_NOT_SENT}
+        known = _keep_common(message) if is_foreign(message, source) else message
+        plain = {name: value for name, value in known.items() if name not in KEYS_NOT_SENT}
         if message["role"] == "tool" and list_attachments(plain.get("content")):
             plain["content"], parts = split_parts(plain["content"], plain["tool_call_id"])
             attached = [*attached, *parts]
         if _says_something(plain):
             sent.append(plain)
     return [*sent, {"role": "user", "content": attached}] if attached else sent
+
+
+def _put_system_first(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages in which only the first ones are system messages; later ones are the user's,
+    for servers that refuse them there.
+    """
+    roles = [message["role"] in INSTRUCTION_ROLES for message in messages]
+    leading = roles.index(False) if False in roles else len(roles)
+    return [
+        {**message, "role": "user"} if is_system and number >= leading else message
+        for number, (message, is_system) in enumerate(zip(messages, roles, strict=True))
+    ]
+
+
+def _keep_common(message: ChatMessage) -> ChatMessage:
+    """Return an assistant's message with what every provider knows."""
+    common = {name: value for name, value in message.items() if name in CHAT_KEYS}
+    common["content"] = _read_text(message.get("content"))
+    if "tool_calls" in common:
+        common["tool_calls"] = [
+            {name: value for name, value in call.items() if name in CHAT_CALL_KEYS}
+            for call in common["tool_calls"]
+        ]
+    return common
 
 
 def _says_something(message: ChatMessage) -> bool:

@@ -163,5 +163,11 @@ def make_provider_error(error: Any) -> ModelError:
     return ModelError(f"The model's provider answered with an error: {text or error}")
 
 
+def make_unsupported_error(kind: str) -> ModelError:
+    hint = "Offer functions, and tools that the provider runs itself; for tools of MCP servers"
+    hint += ' set {"require_approval": "never"}.'
+    return ModelError(f"The model asks for a {kind}, which a turn cannot make.", hint=hint)
+
+
 def make_cut_error() -> ModelError:
     return ModelError("The stream of the model ended before its reply did.")

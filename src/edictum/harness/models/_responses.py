@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,13 +25,24 @@ from edictum.harness.model_events import (
     ToolCallStarted,
 )
 from edictum.harness.models._answer_types import AnswerType
-from edictum.harness.models._client_model import make_cut_error, make_provider_error
-from edictum.harness.models._contents import drop_trailing, find_content, list_call_ids
+from edictum.harness.models._client_model import (
+    make_cut_error,
+    make_provider_error,
+    make_unsupported_error,
+)
+from edictum.harness.models._contents import (
+    CallNames,
+    drop_content,
+    drop_trailing,
+    find_content,
+    list_call_ids,
+)
 from edictum.harness.models._settings import choose_tools
 from edictum.harness.tool_executor import ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
 
 RESPONSES_API = "openai_responses"
+RESPONSES_CALL_ID = re.compile(r"(?s).{1,64}")
 RESPONSES_USAGE: dict[str, tuple[str, ...]] = {
     "input_tokens": ("input_tokens",),
     "output_tokens": ("output_tokens",),
@@ -44,6 +56,13 @@ DELTA_EVENTS: dict[str, type[TextDelta | ReasoningDelta | RefusalDelta]] = {
     "response.reasoning_text.delta": ReasoningDelta,
     "response.reasoning_summary_text.delta": ReasoningDelta,
 }
+# items that the host of a model is to answer, and for which a turn has nothing
+UNSUPPORTED_CALLS = frozenset(
+    {
+        *("mcp_approval_request", "computer_call", "custom_tool_call"),
+        *("local_shell_call", "shell_call", "apply_patch_call"),
+    }
+)
 FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -55,6 +74,7 @@ class ResponsesApi:
     settings: Mapping[str, Any]
     always_streams: bool
     answer_type: AnswerType | None
+    source: str = ""
     stream_options: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, messages: list[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -63,7 +83,9 @@ class ResponsesApi:
             given = options.get("text") or {}
             options["text"] = {**given, "format": self.answer_type.for_responses()}
         is_stored = options.get("store") is not False
-        return {"model": self.model, "input": to_responses(messages, is_stored), **options}
+        names = [spec.name for spec in tools]
+        sent = to_responses(messages, is_stored, names, self.source)
+        return {"model": self.model, "input": sent, **options}
 
     def must_stream(self, request: Mapping[str, Any]) -> bool:
         return self.always_streams
@@ -77,6 +99,7 @@ class ResponsesApi:
             status = answer.get("status") or "no status"
             message = f"The model's provider answered without a reply (status: {status})."
             raise ModelError(message, hint="Requests in the background are not supported.")
+        _check_calls(items)
         parts = [part for item in items for part in _list_parts(item)]
         refusal = "".join(part.get("refusal") or "" for part in parts)
         stop = _read_stop(answer)
@@ -88,6 +111,7 @@ class ResponsesApi:
             refusal=refusal,
             content=items,
             api=RESPONSES_API,
+            source=self.source,
             model=answer.get("model") or "",
             response_id=answer.get("id") or "",
         )
@@ -96,6 +120,15 @@ class ResponsesApi:
 def _to_function(spec: ToolSpec) -> dict[str, Any]:
     # strict unless it says otherwise, and then most schemas are refused
     return {"type": "function", **spec.to_openai_schema()["function"], "strict": False}
+
+
+def _check_calls(items: Sequence[Mapping[str, Any]]) -> None:
+    """Raise if a tool of the provider waits for an answer of its host."""
+    answered = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
+    for item in items:
+        kind = item.get("type")
+        if kind in UNSUPPORTED_CALLS and item.get("call_id", item.get("id")) not in answered:
+            raise make_unsupported_error(str(kind))
 
 
 def _list_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -118,18 +151,26 @@ def _read_stop(answer: Mapping[str, Any]) -> StopReason:
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def to_responses(messages: Sequence[ChatMessage], is_stored: bool = True) -> list[dict[str, Any]]:
-    """Return messages as items of the Responses API, its own replies as the items they came as.
+def to_responses(
+    messages: Sequence[ChatMessage],
+    is_stored: bool = True,
+    declared: Collection[str] = (),
+    source: str = "",
+) -> list[dict[str, Any]]:
+    """Return messages as items of the Responses API; replies of this ``source`` as the items they
+    came as.
 
     ``is_stored``: whether the provider keeps earlier items, so that an id is enough.
     """
     items: list[dict[str, Any]] = []
-    for message in messages:
-        items += _to_items(message, is_stored)
+    names = CallNames(RESPONSES_CALL_ID, declared)
+    known = [each if names.accepts(each) else drop_content(each) for each in messages]
+    for message in names.adapt(known, RESPONSES_API, source):
+        items += _to_items(message, is_stored, source)
     return items
 
 
-def _to_items(message: ChatMessage, is_stored: bool) -> list[dict[str, Any]]:
+def _to_items(message: ChatMessage, is_stored: bool, source: str) -> list[dict[str, Any]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         output = to_responses_content(content)
@@ -137,7 +178,7 @@ def _to_items(message: ChatMessage, is_stored: bool) -> list[dict[str, Any]]:
         return [{**answered, "output": "" if output is None else output}]
     if role != "assistant":
         return [{"role": role, "content": to_responses_content(content)}] if content else []
-    kept = find_content(message, RESPONSES_API)
+    kept = find_content(message, RESPONSES_API, source)
     if kept is not None:
         return _return_items(kept, set(list_call_ids(message)), is_stored)
     said = [{"role": role, "content": to_responses_content(content, "output_text")}]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
+from urllib.parse import urlsplit
 
 from edictum.errors import EdictumConfigError
-from edictum.harness.messages import ChatMessage
+from edictum.harness.messages import ChatMessage, get_path
 
 INSTRUCTION_ROLES = ("system", "developer")
 TOOL_SETTINGS = ("tool_choice", "parallel_tool_calls")  # refused in a request without tools
@@ -27,6 +28,14 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise EdictumConfigError("tools is not a list.", hint=hint)
 
 
+def find_source(client: Any) -> str:
+    """Return the host of a client's provider, without any password; empty if it is not known."""
+    try:
+        return urlsplit(str(getattr(client, "base_url", ""))).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
 def find_method(client: Any, path: str) -> Any:
     """Return a method of a client, as in ``responses.create``; raise for what has none."""
     try:
@@ -42,11 +51,14 @@ def choose_tools(
 ) -> dict[str, Any]:
     """Return the settings of a request, with the provider's tools beside those of the turn.
 
-    A choice that forces a call holds for the first request of a turn: later ones would never end
+    A tool that both declare is declared as in the settings, and made by the turn. A choice that
+    forces a call holds for the first request of a turn: later ones would never end
     in an answer. When the turn asks for its last answer, nothing is offered.
     """
     options = dict(settings)
-    offered = [*(options.pop("tools", None) or ()), *tools]
+    given = options.pop("tools", None) or ()
+    declared = {find_name(each) for each in given}
+    offered = [*given, *(each for each in tools if find_name(each) not in declared)]
     if not tools and has_called_tools(messages):
         offered = []
     if not offered:
@@ -56,6 +68,14 @@ def choose_tools(
         options |= {"tool_choice": _relax(choice)}
         options = {name: value for name, value in options.items() if value is not None}
     return {"tools": offered, **options}
+
+
+def find_name(declaration: Any) -> Any:
+    """Return the name that a model calls a tool by; None for tools that it does not call."""
+    for path in ("name", "function.name", "custom.name"):
+        if isinstance(name := get_path(declaration, *path.split(".")), str):
+            return name
+    return None
 
 
 def _is_forced(choice: Any) -> bool:
@@ -83,14 +103,17 @@ def _relax(choice: Any) -> Any:
 
 def is_first_step(messages: Sequence[ChatMessage]) -> bool:
     """Return whether no model has answered since the user's last message."""
-    return not any(role in ("assistant", "tool") for role in _list_roles_since_user(messages))
+    roles = [message["role"] for message in messages[len(messages) - count_since_user(messages) :]]
+    return not {"assistant", "tool"}.intersection(roles)
 
 
 def has_called_tools(messages: Sequence[ChatMessage]) -> bool:
     """Return whether tools of the turn were called since the user's last message."""
-    return "tool" in _list_roles_since_user(messages)
+    since = messages[len(messages) - count_since_user(messages) :]
+    return any(message["role"] == "tool" for message in since)
 
 
-def _list_roles_since_user(messages: Sequence[ChatMessage]) -> list[str]:
+def count_since_user(messages: Sequence[ChatMessage]) -> int:
+    """Return how many messages stand behind the user's last one."""
     roles = [message["role"] for message in messages]
-    return roles[len(roles) - roles[::-1].index("user") :] if "user" in roles else roles
+    return roles[::-1].index("user") if "user" in roles else len(roles)
