@@ -16,6 +16,7 @@ import uvicorn
 from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_gateway import Gateway, StreamTimes
 from edictum.cli._mcp_port import listen
+from support.waiting import wait_in_loop
 
 END = b"0\r\n\r\n"
 
@@ -105,13 +106,13 @@ async def gateway_before(
 ) -> AsyncIterator[tuple[str, Gateway]]:
     """The URL of a gateway on a port, as the command serves it."""
     gateway, sockets = Gateway(adapter, url, {}, times), listen("127.0.0.1", 0)
-    config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
+    config = uvicorn.Config(gateway, log_level="warning", lifespan="on", ws="none")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets))
+    await wait_in_loop(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/mcp", gateway
     finally:
         server.should_exit = True
         await serving
-        await gateway._client.aclose()

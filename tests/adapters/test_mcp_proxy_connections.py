@@ -113,7 +113,7 @@ async def ask(gateway: Gateway, number: int) -> str:
 
 
 async def streams_ended(gateway: Gateway) -> None:
-    await asyncio.gather(*gateway._ending)
+    await asyncio.gather(*gateway._tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

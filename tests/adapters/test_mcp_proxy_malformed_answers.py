@@ -116,7 +116,7 @@ class Read:
             self.sent.append(part)
 
         await gateway(scope, inbox.get, send)
-        await asyncio.gather(*gateway._ending)
+        await asyncio.gather(*gateway._tasks, return_exceptions=True)
         await gateway._client.aclose()
         return self
 

@@ -138,6 +138,35 @@ async def test_a_thousand_clients_that_come_and_go_leave_nothing_open() -> None:
     assert actions == {"call_allowed", "call_failed"}
 
 
+@pytest.mark.parametrize("message", [CALL, None])
+async def test_a_proxy_that_is_stopped_records_open_calls(message: Any) -> None:
+    """A signal ends the web server, which closes the gateway (`serve_port`)."""
+    adapter, method = make_adapter(), "GET" if message is None else "POST"
+    said: list[str] = []
+
+    async def send(told: Any) -> None:
+        said.append(told["type"])
+
+    async with (
+        raw_server(listen_for_ever) as (server, talking),
+        gateway_before(server, adapter) as (url, gateway),
+        httpx.AsyncClient() as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(client.request(method, url, json=message, headers=ACCEPT))
+        await wait_in_loop(lambda: talking.open == 1)
+        wanted = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+        async def receive() -> Any:
+            return wanted.pop(0)
+
+        await gateway({"type": "lifespan"}, receive, send)
+        await wait_in_loop(lambda: talking.open == 0)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    actions = [event.action for event in adapter.guard.local_sink.events]
+    assert actions == ([] if message is None else ["call_allowed", "call_failed"])
+
+
 # --- Resumed --------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,7 @@ class ServerTools:
         self._tools: dict[str, ListedTool] = {}
         self._told: set[tuple[str, str]] = set()  # names and digests that were logged
         self._is_complete, self._listing = False, asyncio.Lock()
+        self._has_failed = False  # whether the server did not list its tools when we asked
 
     # --- Lists ------------------------------------------------------------------------------------
 
@@ -59,14 +60,18 @@ class ServerTools:
         return result if len(shown) == len(tools) else {**result, "tools": shown}
 
     async def complete(self, name: str, request: Message, forward: Any) -> None:
-        """List the tools of the server, if there is a pin and no client has listed them yet."""
-        if self._is_complete or name in self._tools or not self._has_pin(name):
+        """List the tools of the server, if this one has rules or a pin and no client has yet.
+
+        Without a list, a call that leaves arguments out would not be judged with their defaults.
+        """
+        if self._is_complete or name in self._tools or not self._is_wanted(name):
             return
         async with self._listing:
             try:
                 async with asyncio.timeout(LIST_TIMEOUT_S):
                     await self._list_pages(request, forward)
             except Exception as exc:
+                self._has_failed = True
                 log(
                     MCP_TOOLS, "the tools of the server could not be listed: %s", type(exc).__name__
                 )
@@ -87,6 +92,13 @@ class ServerTools:
             asked = {**asked, "cursor": cursor}
         self._is_complete = True  # even if the server has none: it need not be asked again
 
+    def _is_wanted(self, name: str) -> bool:
+        """Return whether a tool must be known; without a pin, a server that failed is let be."""
+        if self._has_pin(name):
+            return True
+        plan = self._guard.policy.plan(name)
+        return not self._has_failed and bool(plan.before or plan.session or plan.rules)
+
     def _has_pin(self, name: str) -> bool:
         return self._pins is not None or self._guard.policy.entry(name).pin is not None
 
@@ -99,6 +111,21 @@ class ServerTools:
         if not self._has_pin(name):
             return None
         return f"The server does not list the tool {reveal_hidden(name)!r}, so it has no pin."
+
+    def find_odd_case(self, name: str, args: Message) -> str | None:
+        """Return why a server may find other arguments in a call than contracts do, if so.
+
+        Some servers take names that differ only in case for the same, and the last one counts.
+        """
+        properties = (self.get_parameters(name) or {}).get("properties")
+        declared = properties if isinstance(properties, dict) else {}
+        folded = {key.casefold(): key for key in declared}
+        for key in args:
+            other = folded.setdefault(key.casefold(), key)
+            if other != key and key not in declared:
+                shown = " and ".join(repr(reveal_hidden(it)) for it in (key, other))
+                return f"Names of arguments must not differ only in case: {shown}."
+        return None
 
     def knows(self, name: str) -> bool:
         return name in self._tools

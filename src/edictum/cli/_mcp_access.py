@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 ANY_HOST = "*"
@@ -85,6 +85,18 @@ def make_path(url: str, origin: str) -> str | None:
     if OWN_PATH.match(url):
         return url
     return urlunsplit(("", "", *urlsplit(url)[2:])) or "/" if is_at(url, origin) else None
+
+
+def list_steps(path: str) -> list[str]:
+    """Return the names in a path, as the most lenient server on the way would read it."""
+    steps: list[str] = []
+    for part in unquote(path).replace("\\", "/").split("/"):
+        step = part.partition(";")[0].casefold()
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+    return steps
 
 
 def move_url(url: str, origin: str, scope: Any) -> str:

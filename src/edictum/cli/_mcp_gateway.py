@@ -22,6 +22,7 @@ from edictum.cli._mcp_access import (
     AccessCheck,
     check_access,
     get_headers,
+    list_steps,
     make_path,
     move_challenge,
     move_resource,
@@ -35,7 +36,7 @@ from edictum.cli._mcp_http import (
     make_routing_headers,
 )
 from edictum.cli._mcp_port import join_writes, list_addresses, listen
-from edictum.cli._mcp_relay import UNWRITABLE, answer_call
+from edictum.cli._mcp_relay import CLOSING_TIMEOUT_S, UNWRITABLE, answer_call
 from edictum.cli._mcp_resume import read_with_resumption
 from edictum.cli._mcp_sse import SseSession
 from edictum.cli._mcp_streams import (
@@ -129,9 +130,11 @@ class Gateway:
         self._sessions = NegotiatedSessions()
         self._streams = ResumableStreams(self._times.return_s)
         self._sse: dict[str, SseSession] = {}  # by the path to which a client sends
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # what is done for requests, or after them
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
         if scope["type"] != "http":
             return
         response = Response(send)
@@ -143,11 +146,35 @@ class Gateway:
         watching = asyncio.create_task(_cancel_at_disconnect(receive, work))
         try:
             await asyncio.wait({work})
+        except asyncio.CancelledError:  # the web server is stopped
+            if not response.is_started:
+                await response.respond(503, "text/plain", b"The proxy was stopped.")
         finally:
             watching.cancel()
             work.cancel()
         if response.is_stream and not response.is_ended:
             await response.end()
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        """Say that we are ready, and close when the web server is stopped."""
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def close(self) -> None:
+        """Give up what is open, which records calls as failed, and close all connections."""
+        open_tasks = list(self._tasks)
+        for task in open_tasks:
+            task.cancel()
+        if open_tasks:
+            await asyncio.wait(open_tasks, timeout=CLOSING_TIMEOUT_S)
+        await self._client.aclose()
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, scope: Any, body: bytes, response: Response) -> None:
         """Answer a request; what goes wrong is one line in the log, and ends this request only."""
@@ -193,9 +220,8 @@ class Gateway:
         """Return whether a request may be one of MCP: not where to log in, nor the login itself."""
         if any(isinstance(it, dict) and MESSAGE_KEYS & it.keys() for it in as_list(parsed)):
             return True
-        root = self._path.rstrip("/")
-        is_below = path == root or path.startswith(f"{root}/")
-        return is_below and not path.startswith("/.well-known/")
+        root, asked = list_steps(self._path), list_steps(path)
+        return asked[: len(root)] == root and asked[:1] != [".well-known"]
 
     def _open_stream(
         self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
@@ -259,7 +285,7 @@ class Gateway:
             await self._pass_body(scope, got, headers, response)
             return
         source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
-        stream.start(source(scope, got, held.pop_all(), stream))
+        self._keep(stream.start(source(scope, got, held.pop_all(), stream)))
         await response.start_stream(got.status_code, headers)
         await stream.write_to(response)
 
@@ -372,7 +398,7 @@ class Gateway:
             status.answer = StreamEvent(_encode(made), "message", status.event_id)
             await stream.add_last(status.answer)
 
-        stream.start(answer())
+        self._keep(stream.start(answer()))
         self._streams.add(_get_owner(scope), stream)
         try:
             first = await stream.get(self._times.silence_s if _accepts_events(scope) else None)
@@ -436,9 +462,7 @@ class Gateway:
                     async for _ in events:
                         pass
 
-        task = asyncio.create_task(read_rest())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._keep(asyncio.create_task(read_rest()))
 
     # --- Headers ----------------------------------------------------------------------------------
 
@@ -616,7 +640,7 @@ async def serve_port(
     sockets = listen(host, port)
     access = check_access(sockets, host, allowed_hosts)
     gateway = Gateway(adapter, url, headers, times, access, verifier)
-    options = {"log_level": "warning", "lifespan": "off", "ws": "none", "access_log": False}
+    options = {"log_level": "warning", "lifespan": "on", "ws": "none", "access_log": False}
     config = uvicorn.Config(gateway, timeout_graceful_shutdown=SHUTDOWN_S, **options)
     config.load()
     config.http_protocol_class = join_writes(config.http_protocol_class)

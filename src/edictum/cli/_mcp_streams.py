@@ -81,9 +81,11 @@ class ReplyStream:
         self._is_closed = False  # nothing is added any more
         self.is_over = False  # everything has been sent
 
-    def start(self, source: Coroutine[Any, Any, None]) -> None:
+    def start(self, source: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Fill the stream from its source; return the task that does."""
         self._source = asyncio.create_task(source)
         self._source.add_done_callback(self._close)
+        return self._source
 
     def stop(self) -> None:
         if self._source is not None:

@@ -27,7 +27,7 @@ from edictum.audit import FileAuditSink
 from edictum.cli._mcp_gateway import StreamTimes, serve_port
 from edictum.cli._mcp_http import serve_url
 from edictum.cli._mcp_port import parse_address
-from edictum.cli._mcp_stdio import serve_process
+from edictum.cli._mcp_stdio import run_until_signal, serve_process
 from edictum.cli._mcp_streams import SILENCE_S
 from edictum.cli._mcp_tokens import TokenVerifier, make_jwt_verifier
 from edictum.core.call import Principal
@@ -101,9 +101,9 @@ def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     adapter = _make_adapter(options)
     adapter.self_test()
     if url is None:
-        return asyncio.run(serve_process(adapter, rest, out))
+        return run_until_signal(serve_process(adapter, rest, out))
     if port is None:
-        return asyncio.run(serve_url(adapter, url, headers, out))
+        return run_until_signal(serve_url(adapter, url, headers, out))
     times, hosts = StreamTimes(silence_s=options.keep_alive), options.allow_host
     return asyncio.run(serve_port(adapter, url, headers, *port, hosts, times, verifier))
 
