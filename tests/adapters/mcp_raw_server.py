@@ -31,6 +31,7 @@ class Asked:
     body: Any
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    raw: bytes = b""  # the body as it came
 
     def head(self, status: str = "200 OK", kind: str = "text/event-stream", more: str = "") -> None:
         about = f"content-type: {kind}\r\ntransfer-encoding: chunked\r\n{more}"
@@ -88,7 +89,8 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     method, target, _ = first.split(" ", 2)
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, target, headers, json.loads(body) if body else None, reader, writer)
+    parsed = json.loads(body) if body else None
+    return Asked(method, target, headers, parsed, reader, writer, body)
 
 
 @asynccontextmanager

@@ -150,10 +150,6 @@ class TestMCPProxy(AdapterConformance):
         "streaming": (
             "a tool's result is one message; progress and log messages before it pass as they are"
         ),
-        "defaults": (
-            "known once a client has listed the tools, which the client of this suite does not;"
-            " `missing_args: deny` refuses calls that leave out what a contract reads"
-        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:

@@ -552,6 +552,30 @@ async def test_targets_headers_and_bodies_reach_the_server_as_the_client_sent_th
     assert "ü" * 1_000 in json.dumps(read_answer(answer.content), ensure_ascii=False)
 
 
+@pytest.mark.parametrize("method", ["tools/call", "tools/list", "prompts/list"])
+async def test_a_message_in_which_readers_could_find_two_is_written_anew(method: str) -> None:
+    """Of doubled names we take the last; a server may take the first."""
+
+    async def serve(asked: Asked) -> None:
+        asked.head(kind="application/json")
+        asked.say(json.dumps(asked.result("seen")))
+        asked.end()
+
+    doubled = '{"jsonrpc":"2.0","id":1,"method":"tools/call","method":"%s","params":%s}'
+    params = '{"name":"drop","name":"look","arguments":{"key":"forbidden","key":"a"}}'
+    async with (
+        raw_server(serve) as (server, talking),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        json_type = {"content-type": "application/json", **ACCEPT}
+        await client.post(url, content=doubled % (method, params), headers=json_type)
+    (asked,) = talking.asked
+    assert b"forbidden" not in asked.raw and b"drop" not in asked.raw
+    assert asked.raw.count(b"method") == 1
+    assert asked.body["params"] == {"name": "look", "arguments": {"key": "a"}}
+
+
 async def test_a_connection_on_which_the_server_spoke_unasked_is_not_used_again() -> None:
     """What it said would be taken for the answer to the next request."""
 

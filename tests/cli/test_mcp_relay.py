@@ -421,6 +421,21 @@ def test_an_odd_message_of_the_client_does_not_end_it(tmp_path: Path) -> None:
     )
 
 
+def test_what_was_judged_is_what_a_server_reads_that_takes_the_first_of_doubled_names(
+    tmp_path: Path,
+) -> None:
+    request = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"look",'
+    request += '"arguments":{"key":"forbidden","key":"a"}}}\n'
+    first = "json.loads(line, object_pairs_hook=lambda pairs: dict(reversed(pairs)))"
+    writes = f"""('{HEAD}' + {first}['params']['arguments']['key'] + '"}}]}}}}\\n').encode()"""
+    (answer,), _, _ = proxied(tmp_path, writes, requests=request.encode())
+    assert answer["result"]["content"][0]["text"] == "a"
+    bare = subprocess.run(
+        [sys.executable, "-c", SERVER, writes], input=request.encode(), capture_output=True
+    )
+    assert b"forbidden" in bare.stdout
+
+
 def test_a_signal_records_open_calls_and_stops_the_server(tmp_path: Path) -> None:
     """So clients, supervisors and containers end a server that does not go by itself."""
     names = ("rules.yaml", "audit", "called", "stopped")
