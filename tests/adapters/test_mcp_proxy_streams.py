@@ -17,6 +17,7 @@ from edictum.adapters.mcp import MCPAdapter
 from edictum.cli._mcp_direct import DirectClient
 from edictum.cli._mcp_gateway import StreamTimes
 from edictum.cli._mcp_http import ServerUrl
+from edictum.cli._mcp_tokens import TokenVerifier
 from edictum.testing.adapter import SECRET, no_secret, without_secret
 from support.waiting import wait_in_loop
 
@@ -497,6 +498,32 @@ async def test_metadata_and_challenges_name_the_proxy() -> None:
         ]
     assert metadata == {"resource": url, "authorization_servers": [real]}
     assert challenges == [f'Bearer realm="{real}", resource_metadata="{place}"'] * 2
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_proxy_that_verifies_tokens_says_who_makes_them(is_known: bool) -> None:
+    """Unless the server says it itself, as one that wants tokens too."""
+
+    async def serve(asked: Asked) -> None:
+        asked.head("200 OK" if is_known else "404 Not Found", "application/json")
+        theirs = {"resource": f"http://{asked.headers['host']}/mcp", "scopes_supported": ["a"]}
+        asked.say(json.dumps(theirs if is_known else {"error": "what?"}))
+        asked.end()
+
+    async with (
+        raw_server(serve) as (server, _),
+        gateway_before(server, make_adapter()) as (url, gateway),
+        httpx.AsyncClient() as client,
+    ):
+        gateway._verifier = TokenVerifier({}.get, "https://issuer.example")
+        refused = await client.post(url, json=CALL)
+        place = f"{url.removesuffix('/mcp')}/.well-known/oauth-protected-resource/mcp"
+        metadata = (await client.get(place)).json()
+    challenge = f'Bearer error="invalid_token", resource_metadata="{place}"'
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, challenge)
+    known = {"scopes_supported": ["a"]}
+    ours = {"authorization_servers": ["https://issuer.example"]}
+    assert metadata == {"resource": url, **(known if is_known else ours)}
 
 
 # --- With and without the fast path ---------------------------------------------------------------

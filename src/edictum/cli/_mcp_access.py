@@ -125,3 +125,18 @@ def move_resource(body: bytes, origin: str, scope: Any) -> bytes:
             moved = move_url(metadata["resource"], origin, scope)
             return json.dumps({**metadata, "resource": moved}).encode()
     return body
+
+
+# --- Our own URL, for clients that have to log in -------------------------------------------------
+
+
+def make_own_url(path: str, scope: Any) -> str:
+    """Return the URL of a path here, as the client of a request would write it."""
+    host = (get_headers(scope, b"host") or [""])[0]
+    return urlunsplit((scope.get("scheme", "http"), host, path, "", ""))
+
+
+def make_metadata(path: str, issuer: str, scope: Any) -> bytes:
+    """Return the metadata of a protected resource at a path here (RFC 9728)."""
+    resource = make_own_url(path, scope)
+    return json.dumps({"resource": resource, "authorization_servers": [issuer]}).encode()

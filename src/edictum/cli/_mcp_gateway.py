@@ -23,6 +23,8 @@ from edictum.cli._mcp_access import (
     check_access,
     get_headers,
     list_steps,
+    make_metadata,
+    make_own_url,
     make_path,
     move_challenge,
     move_resource,
@@ -193,7 +195,7 @@ class Gateway:
         try:
             client = await self._identify(scope, parsed)
         except TokenError:
-            await response.refuse_token()
+            await response.refuse_token(self._find_metadata_url(scope))
             return
         if parsed is UNREADABLE_BODY or is_bad_call:
             await response.respond(400, "text/plain", BAD_CALL)
@@ -222,6 +224,12 @@ class Gateway:
             return True
         root, asked = list_steps(self._path), list_steps(path)
         return asked[: len(root)] == root and asked[:1] != [".well-known"]
+
+    def _find_metadata_url(self, scope: Any) -> str | None:
+        """Return where a client learns who makes the tokens that we verify, if we know."""
+        if self._verifier is None or self._verifier.issuer is None:
+            return None
+        return make_own_url(RESOURCE_PATH + self._path.rstrip("/"), scope)
 
     def _open_stream(
         self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
@@ -281,13 +289,17 @@ class Gateway:
         self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream, response: Response
     ) -> None:
         headers = self._keep_headers(got.headers, scope)
-        if get_media_type(got) != EVENTS_TYPE:
+        issuer = None if self._verifier is None else self._verifier.issuer
+        if issuer and scope["path"].startswith(RESOURCE_PATH) and not got.is_success:
+            # the server knows of no tokens
+            await response.respond(200, JSON_TYPE, make_metadata(self._path, issuer, scope))
+        elif get_media_type(got) != EVENTS_TYPE:
             await self._pass_body(scope, got, headers, response)
-            return
-        source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
-        self._keep(stream.start(source(scope, got, held.pop_all(), stream)))
-        await response.start_stream(got.status_code, headers)
-        await stream.write_to(response)
+        else:
+            source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
+            self._keep(stream.start(source(scope, got, held.pop_all(), stream)))
+            await response.start_stream(got.status_code, headers)
+            await stream.write_to(response)
 
     def _note_session(self, scope: Any, parsed: Any, got: Any) -> None:
         """Remember a session that begins, and forget what has ended."""

@@ -47,8 +47,11 @@ class Response:
     async def end(self, body: bytes = b"") -> None:
         await self.write(body, is_last=True)
 
-    async def refuse_token(self) -> None:
-        await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
+    async def refuse_token(self, metadata_url: str | None = None) -> None:
+        """Say that a valid token is needed, and where it is told who makes them."""
+        more = "" if metadata_url is None else f', resource_metadata="{metadata_url}"'
+        challenge = f'Bearer error="invalid_token"{more}'
+        await self.start(401, [(b"www-authenticate", challenge.encode("latin-1"))])
         await self.end()
 
     async def respond(
