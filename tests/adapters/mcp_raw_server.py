@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_gateway import Gateway, StreamTimes
+from edictum.cli._mcp_application import PortApplication, StreamTimes
+from edictum.cli._mcp_gateway import Gateway
 from edictum.cli._mcp_port import listen
 from support.waiting import wait_in_loop
 
@@ -107,14 +108,22 @@ async def gateway_before(
     url: str, adapter: MCPAdapter, times: StreamTimes | None = None
 ) -> AsyncIterator[tuple[str, Gateway]]:
     """The URL of a gateway on a port, as the command serves it."""
-    gateway, sockets = Gateway(adapter, url, {}, times), listen("127.0.0.1", 0)
-    config = uvicorn.Config(gateway, log_level="warning", lifespan="on", ws="none")
+    gateway = Gateway(adapter, url, {}, times)
+    async with on_port(gateway) as here:
+        yield here, gateway
+
+
+@asynccontextmanager
+async def on_port(application: PortApplication) -> AsyncIterator[str]:
+    """The URL of an application on a port of this process."""
+    sockets = listen("127.0.0.1", 0)
+    config = uvicorn.Config(application, log_level="warning", lifespan="on", ws="none")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets))
     await wait_in_loop(lambda: server.started)
     try:
-        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/mcp", gateway
+        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/mcp"
     finally:
         server.should_exit = True
         await serving

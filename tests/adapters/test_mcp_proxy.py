@@ -422,6 +422,16 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(
             asyncio.run(governed(port, mode))
 
 
+def test_a_command_on_a_port_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path
+) -> None:
+    with gateway_url(open_rules, BARE) as port:
+        seen = asyncio.run(everything(port, "legacy"))
+    assert seen == asyncio.run(everything(BARE, "legacy"))
+    with gateway_url(rules, BARE) as port:
+        asyncio.run(governed(port, "auto"))  # of the newer protocol: it falls back to the older
+
+
 def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(
     rules: Path, tmp_path: Path
 ) -> None:
@@ -462,8 +472,8 @@ def test_six_calls_at_once_through_the_process_run_two(tmp_path: Path) -> None:
         (["--contracts", "rules.yaml", "--", "no-such-command-here"], "could not be started"),
         (["--contracts", "nothing.yaml", "--", "true"], "nothing.yaml"),
         (
-            ["--contracts", "rules.yaml", "--http", "1:2", "--", "true"],
-            "--http needs a server with a url",
+            ["--contracts", "rules.yaml", "--http", "0", "--", "no-such-command-here"],
+            "could not be started",
         ),
         (["--contracts", "rules.yaml", "--header", "x", "--", "http://localhost"], "has no colon"),
     ],

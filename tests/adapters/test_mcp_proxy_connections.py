@@ -17,7 +17,8 @@ from mcp_processes import NO_RULES, proxy, read_answer
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_gateway import STREAM_REST_S, Gateway, StreamTimes
+from edictum.cli._mcp_application import STREAM_REST_S, StreamTimes
+from edictum.cli._mcp_gateway import Gateway
 
 pytestmark = pytest.mark.s1  # needs mcp
 

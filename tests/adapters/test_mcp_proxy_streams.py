@@ -14,8 +14,8 @@ from mcp_raw_server import Asked, gateway_before, make_result, raw_server
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters.mcp import MCPAdapter
+from edictum.cli._mcp_application import StreamTimes
 from edictum.cli._mcp_direct import DirectClient
-from edictum.cli._mcp_gateway import StreamTimes
 from edictum.cli._mcp_http import ServerUrl
 from edictum.cli._mcp_tokens import TokenVerifier
 from edictum.testing.adapter import SECRET, no_secret, without_secret

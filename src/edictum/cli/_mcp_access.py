@@ -132,8 +132,8 @@ def move_resource(body: bytes, origin: str, scope: Any) -> bytes:
 
 def make_own_url(path: str, scope: Any) -> str:
     """Return the URL of a path here, as the client of a request would write it."""
-    host = (get_headers(scope, b"host") or [""])[0]
-    return urlunsplit((scope.get("scheme", "http"), host, path, "", ""))
+    host, scheme = (get_headers(scope, b"host") or [""])[0], str(scope.get("scheme", "http"))
+    return urlunsplit((scheme, host, path, "", ""))
 
 
 def make_metadata(path: str, issuer: str, scope: Any) -> bytes:

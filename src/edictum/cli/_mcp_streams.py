@@ -106,6 +106,12 @@ class ReplyStream:
     async def add(self, event: StreamEvent) -> None:
         await self._waiting.put(event)
 
+    def offer(self, event: StreamEvent) -> None:
+        """Add an event without waiting; if too many wait, the oldest is forgotten."""
+        if self._waiting.full():
+            self._waiting.get_nowait()
+        self._waiting.put_nowait(event)
+
     def show_start(self) -> None:
         """Let the client see that its answer has begun, if there is nothing else to see."""
         if not self._is_closed and self._waiting.empty():
@@ -138,12 +144,12 @@ class ReplyStream:
             if first is not None and first is not COMMENT:  # the headers have said that much
                 await response.write(first.encode())
             while (event := await self.get(self._silence_s)) is not None:
-                await response.write(event.encode(), is_last=self._take_end())
+                await response.write(event.encode(), is_last=self.take_end())
         finally:
             if self._reader is reader:
                 self._reader = None
 
-    def _take_end(self) -> bool:
+    def take_end(self) -> bool:
         """Return whether the end of the stream is what comes next, and take it."""
         if self._is_closed and self._waiting.qsize() == 1:
             self._waiting.get_nowait()
