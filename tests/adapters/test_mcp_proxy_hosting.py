@@ -162,6 +162,20 @@ async def test_a_call_whose_client_goes_is_given_up(
         assert "result" in await client.call("pid", 8)
 
 
+async def test_a_client_that_goes_before_its_session_begins_leaves_nothing() -> None:
+    silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    servers = HostedServers(MCPAdapter(Edictum()), silent, most=5)
+    async with on_port(servers) as url, httpx.AsyncClient(timeout=60) as http:
+        begun = [asyncio.create_task(HostedClient(http, url).begin()) for _ in range(7)]
+        await wait_in_loop(lambda: sum(task.done() for task in begun) == 2)
+        await wait_in_loop(lambda: len(servers._sessions) == 5)
+        for task in begun:
+            task.cancel()
+        said = await asyncio.gather(*begun, return_exceptions=True)
+        assert [it.status_code for it in said if isinstance(it, httpx.Response)] == [503, 503]
+        await wait_in_loop(lambda: not servers._sessions)
+
+
 async def test_what_the_server_says_of_its_own_accord_is_read_on_a_stream() -> None:
     async with hosted(Edictum()) as (_, url, http):
         client = HostedClient(http, url)

@@ -69,6 +69,7 @@ class HostedServers(PortApplication):
         self._adapter, self._command = adapter, command
         self._idle_s, self._most = idle_s, most
         self._sessions: dict[str, HostedSession] = {}
+        self._starting = 0  # processes of sessions to come
 
     async def close(self) -> None:
         ends = [session.close(SIGNALLED_TIMEOUT_S) for session in self._sessions.values()]
@@ -99,10 +100,11 @@ class HostedServers(PortApplication):
         self, scope: Any, parsed: MCPMessage, principal: Principal | None, response: Response
     ) -> None:
         """Start a process for a new session, and pass the first request to it."""
-        if len(self._sessions) >= self._most:
+        if len(self._sessions) + self._starting >= self._most:
             log(MCP_STOPPED, "there are %d sessions, and no more are begun", self._most)
             await response.respond(503, TEXT, b"There are too many sessions.")
             return
+        self._starting += 1
         try:
             server = await ServerProcess.start(self._command)
         except EdictumConfigError as exc:
@@ -110,13 +112,19 @@ class HostedServers(PortApplication):
             failure = make_error_response(parsed["id"], "The server could not be started.")
             await response.respond(502, JSON_TYPE, json.dumps(failure).encode())
             return
+        finally:
+            self._starting -= 1
         session_id = uuid4().hex
         session = HostedSession(self._adapter, server, session_id, principal, self._times.silence_s)
         self._sessions[session_id] = session
         self._keep(session.task)
         session.task.add_done_callback(lambda _: self._sessions.pop(session_id, None))
         headers = [(SESSION_KEY, session_id.encode())]
-        await self._use(session, session.ask(scope, parsed, response, headers))
+        try:
+            await self._use(session, session.ask(scope, parsed, response, headers))
+        except asyncio.CancelledError:  # the client has gone, and was not told its session
+            session.task.cancel()
+            raise
 
     async def _go_on(
         self, scope: Any, parsed: Any, principal: Principal | None, response: Response
