@@ -312,7 +312,11 @@ async def test_calls_in_a_batch_without_an_id_or_under_an_open_id_do_not_slip_th
     await wire.relay.from_client([{"jsonrpc": "2.0", "id": 7, "method": "ping"}, forbidden])
     await wire.relay.from_client({key: value for key, value in forbidden.items() if key != "id"})
     await settle()
-    assert [message["method"] for message in wire.server] == ["ping"]
+    ping, listed = wire.server  # the tools are listed because of the contract
+    assert (ping["method"], listed["method"]) == ("ping", "tools/list")
+    await wire.relay.from_server({**listed, "result": {"tools": []}})
+    await settle()
+    assert len(wire.server) == 2
     await wire.relay.from_client(call())
     await wire.relay.from_client(call())
     await settle()

@@ -201,8 +201,16 @@ async def test_a_server_that_does_not_list_its_tools_is_asked_once() -> None:
         return {"jsonrpc": "2.0", "id": request["id"], "result": DONE}
 
     adapter = MCPAdapter(Edictum.from_yaml_string(HEAD + NO_FORCE))
-    assert [await call(adapter, serve, "push") for _ in range(3)] == [DONE] * 3
+    calls = [call(adapter, serve, "push") for _ in range(3)]
+    assert await asyncio.gather(*calls) == [DONE] * 3
+    assert await call(adapter, serve, "push") == DONE
     assert listed == 1
+
+
+async def test_a_name_that_no_tool_can_have_is_recorded() -> None:
+    guard, server = Edictum.from_yaml_string(HEAD + NO_FORCE), Server()
+    assert (await call(MCPAdapter(guard), server, "functions/push"))["isError"]
+    assert (guard.local_sink.last().action, server.asked) == ("call_denied", [])
 
 
 @pytest.mark.parametrize(

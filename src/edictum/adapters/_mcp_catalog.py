@@ -45,7 +45,7 @@ class ServerTools:
         self._tools: dict[str, ListedTool] = {}
         self._told: set[tuple[str, str]] = set()  # names and digests that were logged
         self._is_complete, self._listing = False, asyncio.Lock()
-        self._has_failed = False  # whether the server did not list its tools when we asked
+        self._failures = 0  # how often the server did not list its tools when we asked
 
     # --- Lists ------------------------------------------------------------------------------------
 
@@ -66,12 +66,15 @@ class ServerTools:
         """
         if self._is_complete or name in self._tools or not self._is_wanted(name):
             return
+        before = self._failures
         async with self._listing:
+            if self._is_complete or self._failures > before:  # another call has asked meanwhile
+                return
             try:
                 async with asyncio.timeout(LIST_TIMEOUT_S):
                     await self._list_pages(request, forward)
             except Exception as exc:
-                self._has_failed = True
+                self._failures += 1
                 log(
                     MCP_TOOLS, "the tools of the server could not be listed: %s", type(exc).__name__
                 )
@@ -80,7 +83,7 @@ class ServerTools:
         params = request.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
         asked: Message = {} if meta is None else {"_meta": meta}
-        for _ in range(0 if self._is_complete else MAX_PAGES):
+        for _ in range(MAX_PAGES):
             message = {"jsonrpc": "2.0", "id": f"edictum-{uuid4()}", "method": "tools/list"}
             answer = await forward({**message, "params": asked})
             result = answer.get("result")
@@ -96,8 +99,11 @@ class ServerTools:
         """Return whether a tool must be known; without a pin, a server that failed is let be."""
         if self._has_pin(name):
             return True
-        plan = self._guard.policy.plan(name)
-        return not self._has_failed and bool(plan.before or plan.session or plan.rules)
+        try:
+            plan = self._guard.policy.plan(name)
+        except EdictumError:  # no tool can have this name
+            return False
+        return self._failures == 0 and bool(plan.before or plan.session or plan.rules)
 
     def _has_pin(self, name: str) -> bool:
         return self._pins is not None or self._guard.policy.entry(name).pin is not None
