@@ -15,7 +15,7 @@ from mcp_processes import free_port, read_answer
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_application import parse_body
+from edictum.cli._mcp_application import parse_request_body
 from edictum.cli._mcp_gateway import Gateway
 from edictum.cli._mcp_http import ServerUrl
 from edictum.cli._mcp_relay import Relay
@@ -249,7 +249,7 @@ def test_a_form_passes_unless_another_reader_may_find_a_message_there(
     body: bytes, passes: bool
 ) -> None:
     scope = {"method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
-    assert (parse_body(scope, body) is None) == passes
+    assert (parse_request_body(scope, body) is None) == passes
 
 
 # --- A client on our stdin ------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def make_path(url: str, origin: str) -> str | None:
     return urlunsplit(("", "", *urlsplit(url)[2:])) or "/" if is_at(url, origin) else None
 
 
-def list_steps(path: str) -> list[str]:
+def list_path_steps(path: str) -> list[str]:
     """Return the names in a path, as the most lenient server on the way would read it."""
     steps: list[str] = []
     for part in unquote(path).replace("\\", "/").split("/"):

@@ -16,7 +16,7 @@ from edictum.cli._mcp_access import (
     AccessCheck,
     check_access,
     get_headers,
-    list_steps,
+    list_path_steps,
     make_metadata,
     make_own_url,
 )
@@ -125,7 +125,7 @@ class PortApplication:
         """Return whether a request may be one of MCP: not where to log in, nor the login itself."""
         if any(isinstance(it, dict) and MESSAGE_KEYS & it.keys() for it in as_list(parsed)):
             return True
-        root, asked = list_steps(self.path), list_steps(path)
+        root, asked = list_path_steps(self.path), list_path_steps(path)
         return asked[: len(root)] == root and asked[:1] != [".well-known"]
 
     def _find_metadata_url(self, scope: Any) -> str | None:
@@ -149,7 +149,7 @@ def accepts_events(scope: Any) -> bool:
     return any(EVENTS_TYPE in value.lower() for value in get_headers(scope, b"accept"))
 
 
-def parse_body(scope: Any, body: bytes) -> Any:
+def parse_request_body(scope: Any, body: bytes) -> Any:
     """Return the JSON in a request; None for a form, such as a login's."""
     if not body:
         return None

@@ -28,12 +28,13 @@ from edictum.cli._mcp_application import (
     PortApplication,
     StreamTimes,
     accepts_events,
-    parse_body,
+    parse_request_body,
 )
 from edictum.cli._mcp_direct import DirectClient, is_direct
 from edictum.cli._mcp_elicitation import CANCELLED, Elicitations, can_elicit, is_initialize
 from edictum.cli._mcp_http import (
     SESSION_HEADER,
+    SESSION_KEY,
     VERSION_HEADER,
     make_http_client,
     make_routing_headers,
@@ -82,7 +83,6 @@ REFUSAL_HEADERS = {
     *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
     *(b"access-control-allow-origin", b"access-control-expose-headers"),
 }
-SESSION_KEY = SESSION_HEADER.encode()
 UNJUDGED = "The answer can no longer be judged: this stream was left for too long."
 BEGUN_S = 0.1  # after which a call is answered by a stream, if the server answers by one
 MAX_SESSIONS = 100_000  # of clients, that are remembered
@@ -120,7 +120,7 @@ class Gateway(PortApplication):
         await self._client.aclose()
 
     async def _route(self, scope: Any, body: bytes, response: Response) -> None:
-        parsed = parse_body(scope, body)
+        parsed = parse_request_body(scope, body)
         sse = self._sse.get(_get_target(scope)) if scope["method"] == "POST" else None
         calls = [message for message in as_list(parsed) if is_call(message)]
         is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])

@@ -16,17 +16,17 @@ from uuid import uuid4
 from edictum._logs import MCP_STOPPED, log
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
-from edictum.cli._mcp_access import get_headers, list_steps
+from edictum.cli._mcp_access import get_headers, list_path_steps
 from edictum.cli._mcp_application import (
     BAD_CALL,
     UNREADABLE_BODY,
     PortApplication,
     StreamTimes,
     accepts_events,
-    parse_body,
+    parse_request_body,
 )
 from edictum.cli._mcp_elicitation import CANCELLED, is_initialize
-from edictum.cli._mcp_http import SESSION_HEADER
+from edictum.cli._mcp_http import SESSION_KEY
 from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_stdio import SIGNALLED_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
 from edictum.cli._mcp_streams import STREAM_HEADERS, Headers, ReplyStream, Response
@@ -45,11 +45,10 @@ from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError
 
 HOSTED_PATH = "/mcp"
-SESSION_KEY = SESSION_HEADER.encode()
 IDLE_S = 1800.0  # after which a session without any request is ended
 MAX_PROCESSES = 100
 TEXT = "text/plain"
-ENDED = "The server has ended."
+SERVER_ENDED = "The server has ended."
 
 
 class HostedServers(PortApplication):
@@ -80,10 +79,10 @@ class HostedServers(PortApplication):
         if (metadata := self._make_metadata(scope)) is not None:
             await response.respond(200, JSON_TYPE, metadata)
             return
-        if list_steps(scope["path"]) != list_steps(self.path):
+        if list_path_steps(scope["path"]) != list_path_steps(self.path):
             await response.respond(404, TEXT, f"MCP is at {self.path}.".encode())
             return
-        parsed = parse_body(scope, body)
+        parsed = parse_request_body(scope, body)
         try:
             principal = await self._find_principal(scope, parsed)
         except TokenError:
@@ -133,7 +132,11 @@ class HostedServers(PortApplication):
         session = self._sessions.get(borne[0]) if len(borne) == 1 else None
         method = scope["method"]
         if session is None or not session.belongs_to(principal):
-            known = (404, b"There is no such session.") if borne else (400, b"Begin a session.")
+            known = (
+                (404, b"This session has ended, or never began.")
+                if borne
+                else (400, b"Begin a session.")
+            )
             await response.respond(known[0], TEXT, known[1])
         elif method == "DELETE":
             await session.close(STOP_TIMEOUT_S)
@@ -257,6 +260,6 @@ class HostedSession:
                 await self._relay.from_server(message)
             log(MCP_STOPPED, "the server of a session has ended")
         finally:
-            await self._relay.fail_all(ENDED)
+            await self._relay.fail_all(SERVER_ENDED)
             await self._relay.close()
             await self._server.stop(self._timeout_s)

@@ -34,6 +34,7 @@ from edictum.cli._mcp_wire import (
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
+SESSION_KEY = SESSION_HEADER.encode()
 ENDPOINT_TIMEOUT_S = 30.0
 ACCEPT_EVENTS = {"accept": EVENTS_TYPE}
 OLDER_STATUS = {400, 404, 405}  # by which a server of HTTP+SSE refuses to be greeted at its URL
