@@ -36,7 +36,7 @@ check soak: WORKERS ?= 2
 test test-rest: WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The long forms, one part after the other; PART=operation runs one.
-PART ?= operation sessions gate contracts sandbox harness audit approval web_service
+PART ?= operation sessions gate contracts sandbox harness audit approval web_service mcp_proxy_typescript
 SOAK_BOUND := 2h
 CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
@@ -79,7 +79,7 @@ test-light:
 soak: $(INSTALLED)
 	@set -e; for part in $(PART); do \
 		echo "== soak: $$part, within $(SOAK_BOUND)"; \
-		if test $$part = web_service; \
+		if test -f tests/adapters/test_$$part.py; \
 		then EDICTUM_SOAK=1 timeout -s INT $(SOAK_BOUND) $(PYTHON) frameworks/run.py --only $$part; \
 		else EDICTUM_SOAK=1 timeout -s INT $(SOAK_BOUND) $(PYTEST) -m soak -rP --show-capture=stdout --durations=5 tests/$$part; \
 		fi; \

@@ -119,9 +119,10 @@ def upstream_url() -> Iterator[str]:
 
 
 @contextmanager
-def gateway_url(contracts: Path, to: str, *options: str) -> Iterator[str]:
-    port = free_port()
-    command = proxy(contracts, "--http", f"127.0.0.1:{port}", *options, to=[to])
+def gateway_url(contracts: Path, to: str | list[str], *options: str) -> Iterator[str]:
+    """The URL of a proxy on a port, before a server with a URL or one that is a command."""
+    port, server = free_port(), [to] if isinstance(to, str) else to
+    command = proxy(contracts, "--http", f"127.0.0.1:{port}", *options, to=server)
     with listening(command, port) as url:
         yield url
 

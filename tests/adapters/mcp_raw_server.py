@@ -14,8 +14,10 @@ from typing import Any
 import uvicorn
 
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_gateway import Gateway, StreamTimes
+from edictum.cli._mcp_application import PortApplication, StreamTimes
+from edictum.cli._mcp_gateway import Gateway
 from edictum.cli._mcp_port import listen
+from support.waiting import wait_in_loop
 
 END = b"0\r\n\r\n"
 
@@ -30,6 +32,7 @@ class Asked:
     body: Any
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    raw: bytes = b""  # the body as it came
 
     def head(self, status: str = "200 OK", kind: str = "text/event-stream", more: str = "") -> None:
         about = f"content-type: {kind}\r\ntransfer-encoding: chunked\r\n{more}"
@@ -87,7 +90,8 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     method, target, _ = first.split(" ", 2)
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, target, headers, json.loads(body) if body else None, reader, writer)
+    parsed = json.loads(body) if body else None
+    return Asked(method, target, headers, parsed, reader, writer, body)
 
 
 @asynccontextmanager
@@ -104,14 +108,22 @@ async def gateway_before(
     url: str, adapter: MCPAdapter, times: StreamTimes | None = None
 ) -> AsyncIterator[tuple[str, Gateway]]:
     """The URL of a gateway on a port, as the command serves it."""
-    gateway, sockets = Gateway(adapter, url, {}, times), listen("127.0.0.1", 0)
-    config = uvicorn.Config(gateway, log_level="warning", lifespan="off", ws="none")
+    gateway = Gateway(adapter, url, {}, times)
+    async with on_port(gateway) as here:
+        yield here, gateway
+
+
+@asynccontextmanager
+async def on_port(application: PortApplication) -> AsyncIterator[str]:
+    """The URL of an application on a port of this process."""
+    sockets = listen("127.0.0.1", 0)
+    config = uvicorn.Config(application, log_level="warning", lifespan="on", ws="none")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets))
+    await wait_in_loop(lambda: server.started)
     try:
-        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/mcp", gateway
+        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/mcp"
     finally:
         server.should_exit = True
         await serving
-        await gateway._client.aclose()

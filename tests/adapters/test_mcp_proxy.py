@@ -150,10 +150,6 @@ class TestMCPProxy(AdapterConformance):
         "streaming": (
             "a tool's result is one message; progress and log messages before it pass as they are"
         ),
-        "defaults": (
-            "known once a client has listed the tools, which the client of this suite does not;"
-            " `missing_args: deny` refuses calls that leave out what a contract reads"
-        ),
     }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -316,7 +312,11 @@ async def test_calls_in_a_batch_without_an_id_or_under_an_open_id_do_not_slip_th
     await wire.relay.from_client([{"jsonrpc": "2.0", "id": 7, "method": "ping"}, forbidden])
     await wire.relay.from_client({key: value for key, value in forbidden.items() if key != "id"})
     await settle()
-    assert [message["method"] for message in wire.server] == ["ping"]
+    ping, listed = wire.server  # the tools are listed because of the contract
+    assert (ping["method"], listed["method"]) == ("ping", "tools/list")
+    await wire.relay.from_server({**listed, "result": {"tools": []}})
+    await settle()
+    assert len(wire.server) == 2
     await wire.relay.from_client(call())
     await wire.relay.from_client(call())
     await settle()
@@ -426,6 +426,16 @@ def test_over_http_the_proxy_passes_what_the_bare_server_passes(
             asyncio.run(governed(port, mode))
 
 
+def test_a_command_on_a_port_passes_what_the_bare_server_passes(
+    open_rules: Path, rules: Path
+) -> None:
+    with gateway_url(open_rules, BARE) as port:
+        seen = asyncio.run(everything(port, "legacy"))
+    assert seen == asyncio.run(everything(BARE, "legacy"))
+    with gateway_url(rules, BARE) as port:
+        asyncio.run(governed(port, "auto"))  # of the newer protocol: it falls back to the older
+
+
 def test_a_client_reads_nothing_raw_of_a_server_that_answers_twice_and_under_text(
     rules: Path, tmp_path: Path
 ) -> None:
@@ -466,8 +476,8 @@ def test_six_calls_at_once_through_the_process_run_two(tmp_path: Path) -> None:
         (["--contracts", "rules.yaml", "--", "no-such-command-here"], "could not be started"),
         (["--contracts", "nothing.yaml", "--", "true"], "nothing.yaml"),
         (
-            ["--contracts", "rules.yaml", "--http", "1:2", "--", "true"],
-            "--http needs a server with a url",
+            ["--contracts", "rules.yaml", "--http", "0", "--", "no-such-command-here"],
+            "could not be started",
         ),
         (["--contracts", "rules.yaml", "--header", "x", "--", "http://localhost"], "has no colon"),
     ],

@@ -215,6 +215,10 @@ async def test_every_message_needs_a_token_and_a_login_does_not() -> None:
         "answer": ("POST", "/elsewhere", {"jsonrpc": "2.0", "id": 1, "result": {}}, 401),
         "stream": ("GET", "/mcp", None, 401),
         "stream below": ("GET", "/mcp/", None, 401),
+        **{
+            f"stream at {path}": ("GET", path, None, 401)
+            for path in ("/x/%2e%2e/mcp", "/.well-known/%2E./mcp", "/%2Fmcp", "/MCP", "/mcp;a=b")
+        },
         "metadata": ("GET", "/.well-known/oauth-protected-resource/mcp", None, 502),
         "registration": ("POST", "/register", {"redirect_uris": []}, 502),
     }
@@ -227,7 +231,7 @@ async def test_every_message_needs_a_token_and_a_login_does_not() -> None:
                 assert got.status_code == status, what
         got = await client.post("/mcp", json=ping, headers={"authorization": "Bearer good"})
         assert got.status_code == 502
-    await gateway._client.aclose()
+    await gateway.close()
 
 
 async def test_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from mcp_processes import NO_RULES, proxy, read_answer
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_gateway import STREAM_REST_S, Gateway, StreamTimes
+from edictum.cli._mcp_application import STREAM_REST_S, StreamTimes
+from edictum.cli._mcp_gateway import Gateway
 
 pytestmark = pytest.mark.s1  # needs mcp
 
@@ -113,7 +114,7 @@ async def ask(gateway: Gateway, number: int) -> str:
 
 
 async def streams_ended(gateway: Gateway) -> None:
-    await asyncio.gather(*gateway._ending)
+    await asyncio.gather(*gateway._tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

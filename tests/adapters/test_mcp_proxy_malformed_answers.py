@@ -15,7 +15,8 @@ from mcp_processes import free_port, read_answer
 
 from edictum import Edictum
 from edictum.adapters.mcp import MCPAdapter
-from edictum.cli._mcp_gateway import Gateway, _parse_body
+from edictum.cli._mcp_application import parse_request_body
+from edictum.cli._mcp_gateway import Gateway
 from edictum.cli._mcp_http import ServerUrl
 from edictum.cli._mcp_relay import Relay
 from edictum.testing.adapter import SECRET, no_secret, without_secret
@@ -116,7 +117,7 @@ class Read:
             self.sent.append(part)
 
         await gateway(scope, inbox.get, send)
-        await asyncio.gather(*gateway._ending)
+        await asyncio.gather(*gateway._tasks, return_exceptions=True)
         await gateway._client.aclose()
         return self
 
@@ -248,7 +249,7 @@ def test_a_form_passes_unless_another_reader_may_find_a_message_there(
     body: bytes, passes: bool
 ) -> None:
     scope = {"method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
-    assert (_parse_body(scope, body) is None) == passes
+    assert (parse_request_body(scope, body) is None) == passes
 
 
 # --- A client on our stdin ------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from mcp_raw_server import Asked, gateway_before, make_result, raw_server
 
 from edictum import Edictum, OperationLimits
 from edictum.adapters.mcp import MCPAdapter
+from edictum.cli._mcp_application import StreamTimes
 from edictum.cli._mcp_direct import DirectClient
-from edictum.cli._mcp_gateway import StreamTimes
 from edictum.cli._mcp_http import ServerUrl
+from edictum.cli._mcp_tokens import TokenVerifier
 from edictum.testing.adapter import SECRET, no_secret, without_secret
 from support.waiting import wait_in_loop
 
@@ -136,6 +137,35 @@ async def test_a_thousand_clients_that_come_and_go_leave_nothing_open() -> None:
         assert len(gateway._streams) == 0
     actions = {event.action for event in adapter.guard.local_sink.events}
     assert actions == {"call_allowed", "call_failed"}
+
+
+@pytest.mark.parametrize("message", [CALL, None])
+async def test_a_proxy_that_is_stopped_records_open_calls(message: Any) -> None:
+    """A signal ends the web server, which closes the gateway (`serve_port`)."""
+    adapter, method = make_adapter(), "GET" if message is None else "POST"
+    said: list[str] = []
+
+    async def send(told: Any) -> None:
+        said.append(told["type"])
+
+    async with (
+        raw_server(listen_for_ever) as (server, talking),
+        gateway_before(server, adapter) as (url, gateway),
+        httpx.AsyncClient() as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(client.request(method, url, json=message, headers=ACCEPT))
+        await wait_in_loop(lambda: talking.open == 1)
+        wanted = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+        async def receive() -> Any:
+            return wanted.pop(0)
+
+        await gateway({"type": "lifespan"}, receive, send)
+        await wait_in_loop(lambda: talking.open == 0)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    actions = [event.action for event in adapter.guard.local_sink.events]
+    assert actions == ([] if message is None else ["call_allowed", "call_failed"])
 
 
 # --- Resumed --------------------------------------------------------------------------------------
@@ -470,6 +500,32 @@ async def test_metadata_and_challenges_name_the_proxy() -> None:
     assert challenges == [f'Bearer realm="{real}", resource_metadata="{place}"'] * 2
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_proxy_that_verifies_tokens_says_who_makes_them(is_known: bool) -> None:
+    """Unless the server says it itself, as one that wants tokens too."""
+
+    async def serve(asked: Asked) -> None:
+        asked.head("200 OK" if is_known else "404 Not Found", "application/json")
+        theirs = {"resource": f"http://{asked.headers['host']}/mcp", "scopes_supported": ["a"]}
+        asked.say(json.dumps(theirs if is_known else {"error": "what?"}))
+        asked.end()
+
+    async with (
+        raw_server(serve) as (server, _),
+        gateway_before(server, make_adapter()) as (url, gateway),
+        httpx.AsyncClient() as client,
+    ):
+        gateway._verifier = TokenVerifier({}.get, "https://issuer.example")
+        refused = await client.post(url, json=CALL)
+        place = f"{url.removesuffix('/mcp')}/.well-known/oauth-protected-resource/mcp"
+        metadata = (await client.get(place)).json()
+    challenge = f'Bearer error="invalid_token", resource_metadata="{place}"'
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, challenge)
+    known = {"scopes_supported": ["a"]}
+    ours = {"authorization_servers": ["https://issuer.example"]}
+    assert metadata == {"resource": url, **(known if is_known else ours)}
+
+
 # --- With and without the fast path ---------------------------------------------------------------
 
 
@@ -521,6 +577,30 @@ async def test_targets_headers_and_bodies_reach_the_server_as_the_client_sent_th
     assert (asked.body, asked.headers["x-own"]) == (sent, "1")
     assert asked.headers["host"] == server.removeprefix("http://").removesuffix("/mcp")
     assert "ü" * 1_000 in json.dumps(read_answer(answer.content), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("method", ["tools/call", "tools/list", "prompts/list"])
+async def test_a_message_in_which_readers_could_find_two_is_written_anew(method: str) -> None:
+    """Of doubled names we take the last; a server may take the first."""
+
+    async def serve(asked: Asked) -> None:
+        asked.head(kind="application/json")
+        asked.say(json.dumps(asked.result("seen")))
+        asked.end()
+
+    doubled = '{"jsonrpc":"2.0","id":1,"method":"tools/call","method":"%s","params":%s}'
+    params = '{"name":"drop","name":"look","arguments":{"key":"forbidden","key":"a"}}'
+    async with (
+        raw_server(serve) as (server, talking),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        json_type = {"content-type": "application/json", **ACCEPT}
+        await client.post(url, content=doubled % (method, params), headers=json_type)
+    (asked,) = talking.asked
+    assert b"forbidden" not in asked.raw and b"drop" not in asked.raw
+    assert asked.raw.count(b"method") == 1
+    assert asked.body["params"] == {"name": "look", "arguments": {"key": "a"}}
 
 
 async def test_a_connection_on_which_the_server_spoke_unasked_is_not_used_again() -> None:

@@ -65,6 +65,8 @@ def test_over_stdio_the_client_sees_what_it_sees_of_the_bare_server(
     bare = see(server, command)
     assert len(bare) == records
     assert see(server, proxy(rules, *SHOW_ALL, to=command)) == bare
+    with gateway_url(rules, command, *SHOW_ALL) as gateway:  # the same server on a port
+        assert see(server, gateway) == bare
 
 
 @pytest.mark.parametrize("server", ["everything", "own"])

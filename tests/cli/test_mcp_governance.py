@@ -45,6 +45,9 @@ class Server:
         self.tools, self.results, self.asked = tools, results, []
         self.page = 100
 
+    def list_asked(self, method: str = "tools/call") -> list[Any]:
+        return [asked for asked in self.asked if asked["method"] == method]
+
     async def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(request)
         method, params = request["method"], request.get("params") or {}
@@ -156,17 +159,84 @@ async def test_a_list_of_which_all_is_shown_passes_as_it_is() -> None:
     assert await ask(MCPAdapter(Edictum()), forward, "tools/list") == odd
 
 
+NO_FORCE = """\
+contracts:
+  - id: no-force
+    type: pre
+    tool: push
+    when: {args.force: {equals: true}}
+    then: {effect: deny, message: "No force."}
+"""
+FORCED = {"type": "object", "properties": {"force": {"type": "boolean", "default": True}}}
+
+
 async def test_contracts_see_the_defaults_of_a_listed_tool() -> None:
-    guard = Edictum.from_yaml_string(
-        HEAD
-        + "contracts: [{id: no-force, type: pre, tool: push, when: {args.force: {equals: true}}, then: {effect: deny, message: 'No force.'}}]"
-    )
-    schema = {"type": "object", "properties": {"force": {"type": "boolean", "default": True}}}
-    server = Server([make_tool("push", inputSchema=schema)], push=DONE)
-    adapter = MCPAdapter(guard)
+    server = Server([make_tool("push", inputSchema=FORCED)], push=DONE)
+    adapter = MCPAdapter(Edictum.from_yaml_string(HEAD + NO_FORCE))
     await list_names(adapter, server)
     assert text_of(await call(adapter, server, "push")) == "DENIED: No force."
     assert await call(adapter, server, "push", force=False) == DONE
+
+
+async def test_a_call_before_any_list_is_judged_with_its_defaults() -> None:
+    """A client that never lists the tools must not get around a contract by leaving out."""
+    server = Server([make_tool("push", inputSchema=FORCED), make_tool("other")], push=DONE)
+    server.results["other"] = DONE
+    adapter = MCPAdapter(Edictum.from_yaml_string(HEAD + NO_FORCE))
+    assert await call(adapter, server, "other") == DONE
+    assert server.list_asked("tools/list") == [], "no rule is about it"
+    assert text_of(await call(adapter, server, "push")) == "DENIED: No force."
+    assert await call(adapter, server, "push", force=False) == DONE
+    assert len(server.list_asked("tools/list")) == 1
+
+
+async def test_a_server_that_does_not_list_its_tools_is_asked_once() -> None:
+    listed = 0
+
+    async def serve(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal listed
+        if request["method"] == "tools/list":
+            listed += 1
+            raise ConnectionError
+        return {"jsonrpc": "2.0", "id": request["id"], "result": DONE}
+
+    adapter = MCPAdapter(Edictum.from_yaml_string(HEAD + NO_FORCE))
+    calls = [call(adapter, serve, "push") for _ in range(3)]
+    assert await asyncio.gather(*calls) == [DONE] * 3
+    assert await call(adapter, serve, "push") == DONE
+    assert listed == 1
+
+
+async def test_a_name_that_no_tool_can_have_is_recorded() -> None:
+    guard, server = Edictum.from_yaml_string(HEAD + NO_FORCE), Server()
+    assert (await call(MCPAdapter(guard), server, "functions/push"))["isError"]
+    assert (guard.local_sink.last().action, server.asked) == ("call_denied", [])
+
+
+@pytest.mark.parametrize(
+    ("args", "odd"),
+    [
+        ({"force": False, "Force": True}, "'Force' and 'force'"),
+        ({"Force": True}, "'Force' and 'force'"),
+        ({"path\u017f": 1, "paths": 2}, "'paths' and 'path\u017f'"),
+        ({"force": False, "a": 1, "b": 2}, None),
+        ({"x": 1, "X": 2}, None),
+    ],
+)
+async def test_arguments_that_a_server_may_confuse_are_refused(
+    args: dict[str, Any], odd: str | None
+) -> None:
+    """A server that ignores case would run with another argument than contracts have judged."""
+    properties = {**FORCED["properties"], "x": {}, "X": {}}
+    server = Server([make_tool("push", inputSchema={"properties": properties})], push=DONE)
+    guard = Edictum.from_yaml_string(HEAD + NO_FORCE)
+    said = await call(
+        MCPAdapter(guard), server, "push", **({"force": False} if odd is None else {}) | args
+    )
+    assert len(server.list_asked()) == (0 if odd else 1)
+    if odd:
+        assert odd in text_of(said)
+        assert guard.local_sink.last().action == "call_denied"
 
 
 # --- Pins -----------------------------------------------------------------------------------------
@@ -572,7 +642,7 @@ async def test_a_client_of_the_newer_protocol_is_asked_by_the_answer_to_its_call
     adapter, server = MCPAdapter(guard, session_id="one"), Server(refund=DONE)
     theirs = {"requestState": "theirs", "inputResponses": {"q": {"action": "accept"}}}
     asked = await refund_anew(adapter, server, 40, **theirs)
-    assert asked["resultType"] == "input_required" and server.asked == []
+    assert asked["resultType"] == "input_required" and server.list_asked() == []
     assert guard.local_sink.last().action == "call_paused"
     ((name, question),) = asked["inputRequests"].items()
     assert "Refund?" in question["params"]["message"]
@@ -580,7 +650,7 @@ async def test_a_client_of_the_newer_protocol_is_asked_by_the_answer_to_its_call
     retry = {"inputResponses": {name: answer}, "requestState": asked["requestState"]}
     result = await refund_anew(adapter, server, amount, **retry)
     assert (not result.get("isError")) is runs
-    passed_on = [it["params"] for it in server.asked]
+    passed_on = [it["params"] for it in server.list_asked()]
     assert [{key: it[key] for key in theirs} for it in passed_on] == ([theirs] if runs else [])
     assert guard.session("one").executions == (1 if runs else 0)
 
@@ -595,7 +665,7 @@ async def test_an_answer_to_another_question_is_not_taken() -> None:
     for state in ("{", "[]", '{"edictum_approval": 1}', 3):
         odd = await refund_anew(adapter, server, 40, **{**retry, "requestState": state})
         assert odd["resultType"] == "input_required"
-    assert server.asked == []
+    assert server.list_asked() == []
 
 
 # --- Options --------------------------------------------------------------------------------------

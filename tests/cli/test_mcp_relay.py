@@ -25,6 +25,7 @@ from edictum.cli._mcp_wire import (
     parse_json,
 )
 from edictum.testing.adapter import SECRET, no_secret, without_secret
+from support.waiting import wait_until
 
 CALL = {
     "jsonrpc": "2.0",
@@ -262,8 +263,9 @@ def test_what_cannot_be_read_is_one_kind_of_error(text: Any) -> None:
         '{"id": 1, "method": "ping", "Method": "tools/call", "params": {"name": "denied"}}',
         '[{"id": 1, "method": "tools/call", "params": {"name": "a", "NAME": "denied"}}]',
         '{"id": 1, "method": "tools/call", "params": {"name": "a", "Arguments": {"a": 99}}}',
+        '{"id": 1, "method": "tools/call", "params": {"name": "a", "argument\u017f": {"a": 99}}}',
     ],
-    ids=["method", "name", "arguments"],
+    ids=["method", "name", "arguments", "long s"],
 )
 def test_keys_that_differ_from_those_of_a_call_in_case_are_refused(text: str) -> None:
     """A server that ignores case would read another call than the one that was judged."""
@@ -417,3 +419,44 @@ def test_an_odd_message_of_the_client_does_not_end_it(tmp_path: Path) -> None:
         -32700,
         0,
     )
+
+
+def test_what_was_judged_is_what_a_server_reads_that_takes_the_first_of_doubled_names(
+    tmp_path: Path,
+) -> None:
+    request = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"look",'
+    request += '"arguments":{"key":"forbidden","key":"a"}}}\n'
+    first = "json.loads(line, object_pairs_hook=lambda pairs: dict(reversed(pairs)))"
+    writes = f"""('{HEAD}' + {first}['params']['arguments']['key'] + '"}}]}}}}\\n').encode()"""
+    (answer,), _, _ = proxied(tmp_path, writes, requests=request.encode())
+    assert answer["result"]["content"][0]["text"] == "a"
+    bare = subprocess.run(
+        [sys.executable, "-c", SERVER, writes], input=request.encode(), capture_output=True
+    )
+    assert b"forbidden" in bare.stdout
+
+
+def test_a_signal_records_open_calls_and_stops_the_server(tmp_path: Path) -> None:
+    """So clients, supervisors and containers end a server that does not go by itself."""
+    names = ("rules.yaml", "audit", "called", "stopped")
+    rules, audit, called, stopped = (tmp_path / name for name in names)
+    rules.write_text(RULES)
+    hangs = (
+        "import signal, sys, time;"
+        "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[2], 'x').close(), sys.exit()));"
+        "sys.stdin.readline(); open(sys.argv[1], 'x').close(); time.sleep(60)"
+    )
+    server = [sys.executable, "-c", hangs, str(called), str(stopped)]
+    command = [sys.executable, "-m", "edictum", "mcp-proxy", "--contracts", str(rules)]
+    command += ["--audit", str(audit), "--", *server]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(json.dumps(CALL).encode() + b"\n")
+        process.stdin.flush()
+        wait_until(called.exists)
+        process.terminate()
+        assert process.wait(30) == 143
+        assert b"Traceback" not in process.stderr.read()
+    actions = [json.loads(line)["action"] for line in audit.read_text().splitlines()]
+    assert actions == ["call_allowed", "call_failed"]
+    assert stopped.exists()

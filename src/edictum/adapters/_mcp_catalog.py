@@ -45,6 +45,7 @@ class ServerTools:
         self._tools: dict[str, ListedTool] = {}
         self._told: set[tuple[str, str]] = set()  # names and digests that were logged
         self._is_complete, self._listing = False, asyncio.Lock()
+        self._failures = 0  # how often the server did not list its tools when we asked
 
     # --- Lists ------------------------------------------------------------------------------------
 
@@ -59,14 +60,21 @@ class ServerTools:
         return result if len(shown) == len(tools) else {**result, "tools": shown}
 
     async def complete(self, name: str, request: Message, forward: Any) -> None:
-        """List the tools of the server, if there is a pin and no client has listed them yet."""
-        if self._is_complete or name in self._tools or not self._has_pin(name):
+        """List the tools of the server, if this one has rules or a pin and no client has yet.
+
+        Without a list, a call that leaves arguments out would not be judged with their defaults.
+        """
+        if self._is_complete or name in self._tools or not self._is_wanted(name):
             return
+        before = self._failures
         async with self._listing:
+            if self._is_complete or self._failures > before:  # another call has asked meanwhile
+                return
             try:
                 async with asyncio.timeout(LIST_TIMEOUT_S):
                     await self._list_pages(request, forward)
             except Exception as exc:
+                self._failures += 1
                 log(
                     MCP_TOOLS, "the tools of the server could not be listed: %s", type(exc).__name__
                 )
@@ -75,7 +83,7 @@ class ServerTools:
         params = request.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
         asked: Message = {} if meta is None else {"_meta": meta}
-        for _ in range(0 if self._is_complete else MAX_PAGES):
+        for _ in range(MAX_PAGES):
             message = {"jsonrpc": "2.0", "id": f"edictum-{uuid4()}", "method": "tools/list"}
             answer = await forward({**message, "params": asked})
             result = answer.get("result")
@@ -86,6 +94,16 @@ class ServerTools:
                 break
             asked = {**asked, "cursor": cursor}
         self._is_complete = True  # even if the server has none: it need not be asked again
+
+    def _is_wanted(self, name: str) -> bool:
+        """Return whether a tool must be known; without a pin, a server that failed is let be."""
+        if self._has_pin(name):
+            return True
+        try:
+            plan = self._guard.policy.plan(name)
+        except EdictumError:  # no tool can have this name
+            return False
+        return self._failures == 0 and bool(plan.before or plan.session or plan.rules)
 
     def _has_pin(self, name: str) -> bool:
         return self._pins is not None or self._guard.policy.entry(name).pin is not None
@@ -99,6 +117,21 @@ class ServerTools:
         if not self._has_pin(name):
             return None
         return f"The server does not list the tool {reveal_hidden(name)!r}, so it has no pin."
+
+    def find_odd_case(self, name: str, args: Message) -> str | None:
+        """Return why a server may find other arguments in a call than contracts do, if so.
+
+        Some servers take names that differ only in case for the same, and the last one counts.
+        """
+        properties = (self.get_parameters(name) or {}).get("properties")
+        declared = properties if isinstance(properties, dict) else {}
+        folded = {key.casefold(): key for key in declared}
+        for key in args:
+            other = folded.setdefault(key.casefold(), key)
+            if other != key and key not in declared:
+                shown = " and ".join(repr(reveal_hidden(it)) for it in (key, other))
+                return f"Names of arguments must not differ only in case: {shown}."
+        return None
 
     def knows(self, name: str) -> bool:
         return name in self._tools

@@ -92,7 +92,9 @@ class MCPAdapter(Adapter):
         name, call_id = exchange.name, str(request["id"])
         if isinstance(exchange, ToolExchange) and name != CANARY:
             await self._catalog.complete(name, request, forward)
-            if (problem := self._catalog.find_problem(name)) is not None:
+            problem = self._catalog.find_problem(name)
+            problem = problem or self._catalog.find_odd_case(name, exchange.args)
+            if problem is not None:
                 return await self.adeny(
                     name, exchange.args, problem, call_id=call_id, context=client
                 )

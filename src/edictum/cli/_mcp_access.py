@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 ANY_HOST = "*"
@@ -87,6 +87,18 @@ def make_path(url: str, origin: str) -> str | None:
     return urlunsplit(("", "", *urlsplit(url)[2:])) or "/" if is_at(url, origin) else None
 
 
+def list_path_steps(path: str) -> list[str]:
+    """Return the names in a path, as the most lenient server on the way would read it."""
+    steps: list[str] = []
+    for part in unquote(path).replace("\\", "/").split("/"):
+        step = part.partition(";")[0].casefold()
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+    return steps
+
+
 def move_url(url: str, origin: str, scope: Any) -> str:
     """Return a URL of the server as the client of a request would write it; others unchanged."""
     hosts = get_headers(scope, b"host")
@@ -113,3 +125,18 @@ def move_resource(body: bytes, origin: str, scope: Any) -> bytes:
             moved = move_url(metadata["resource"], origin, scope)
             return json.dumps({**metadata, "resource": moved}).encode()
     return body
+
+
+# --- Our own URL, for clients that have to log in -------------------------------------------------
+
+
+def make_own_url(path: str, scope: Any) -> str:
+    """Return the URL of a path here, as the client of a request would write it."""
+    host, scheme = (get_headers(scope, b"host") or [""])[0], str(scope.get("scheme", "http"))
+    return urlunsplit((scheme, host, path, "", ""))
+
+
+def make_metadata(path: str, issuer: str, scope: Any) -> bytes:
+    """Return the metadata of a protected resource at a path here (RFC 9728)."""
+    resource = make_own_url(path, scope)
+    return json.dumps({"resource": resource, "authorization_servers": [issuer]}).encode()

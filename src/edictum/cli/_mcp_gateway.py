@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from edictum._logs import MCP_DROPPED, log
-from edictum._optional import import_optional
 from edictum.adapters._mcp import MCPClient
 from edictum.adapters.mcp import MCPAdapter, MCPMessage
 from edictum.cli._mcp_access import (
-    ANY_HOST,
     OWN_PATH,
     RESOURCE_PATH,
     AccessCheck,
-    check_access,
     get_headers,
     make_path,
     move_challenge,
     move_resource,
 )
+from edictum.cli._mcp_application import (
+    BAD_CALL,
+    UNREADABLE_BODY,
+    PortApplication,
+    StreamTimes,
+    accepts_events,
+    parse_request_body,
+)
 from edictum.cli._mcp_direct import DirectClient, is_direct
 from edictum.cli._mcp_elicitation import CANCELLED, Elicitations, can_elicit, is_initialize
 from edictum.cli._mcp_http import (
     SESSION_HEADER,
+    SESSION_KEY,
     VERSION_HEADER,
     make_http_client,
     make_routing_headers,
 )
-from edictum.cli._mcp_port import join_writes, list_addresses, listen
 from edictum.cli._mcp_relay import UNWRITABLE, answer_call
 from edictum.cli._mcp_resume import read_with_resumption
 from edictum.cli._mcp_sse import SseSession
 from edictum.cli._mcp_streams import (
-    RETURN_S,
-    SILENCE_S,
     Headers,
     Owner,
     ReplyStream,
@@ -64,7 +66,6 @@ from edictum.cli._mcp_wire import (
     iter_events,
     make_error_response,
     normalize_id,
-    parse_json,
 )
 
 # Headers that belong to one connection, and those that no longer hold for what we pass on.
@@ -73,7 +74,6 @@ DROPPED_HEADERS = {
     *("content-length", "content-encoding", "accept-encoding"),
     *("proxy-authorization", "proxy-connection"),
 }
-MESSAGE_KEYS = {"jsonrpc", "method"}
 # They repeat what a request says.
 ROUTING_HEADERS = {"mcp-method", "mcp-name", VERSION_HEADER}
 # Those of a request that has a body, and a stream that goes on with an earlier one has none.
@@ -83,27 +83,12 @@ REFUSAL_HEADERS = {
     *(b"www-authenticate", b"retry-after", b"location", b"allow", b"mcp-session-id"),
     *(b"access-control-allow-origin", b"access-control-expose-headers"),
 }
-SESSION_KEY = SESSION_HEADER.encode()
-UNREADABLE_BODY = object()
-FORM_TYPE = "application/x-www-form-urlencoded"
-BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
 UNJUDGED = "The answer can no longer be judged: this stream was left for too long."
 BEGUN_S = 0.1  # after which a call is answered by a stream, if the server answers by one
-STREAM_REST_S = 1.0  # how long a stream may go on after its answer
-SHUTDOWN_S = 5  # how long open requests may take to end when the proxy is stopped
 MAX_SESSIONS = 100_000  # of clients, that are remembered
 
 
-@dataclass(frozen=True)
-class StreamTimes:
-    """How long things may take, in seconds."""
-
-    rest_s: float = STREAM_REST_S
-    silence_s: float = SILENCE_S
-    return_s: float = RETURN_S
-
-
-class Gateway:
+class Gateway(PortApplication):
     """An ASGI application that passes requests on to the server of a URL, under the same paths."""
 
     def __init__(
@@ -116,7 +101,7 @@ class Gateway:
         verifier: TokenVerifier | None = None,
     ) -> None:
         parts = urlsplit(url)
-        self._path, self._verifier = parts.path or "/", verifier
+        super().__init__(parts.path or "/", times, access, verifier)
         self._elicitations = Elicitations()
         self._adapter = adapter
         self._client = (
@@ -125,48 +110,24 @@ class Gateway:
             else make_http_client(headers, keeps_cookies=False)
         )
         self._origin = f"{parts.scheme}://{parts.netloc}"
-        self._times, self._access = times or StreamTimes(), access or AccessCheck([ANY_HOST])
         self._sessions = NegotiatedSessions()
         self._streams = ResumableStreams(self._times.return_s)
         self._sse: dict[str, SseSession] = {}  # by the path to which a client sends
-        self._ending: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        response = Response(send)
-        if (refusal := self._access.find_refusal(scope)) is not None:
-            await response.respond(refusal[0], "text/plain", refusal[1])
-            return
-        body = await _read_body(receive)
-        work = asyncio.create_task(self._answer(scope, body, response))
-        watching = asyncio.create_task(_cancel_at_disconnect(receive, work))
-        try:
-            await asyncio.wait({work})
-        finally:
-            watching.cancel()
-            work.cancel()
-        if response.is_stream and not response.is_ended:
-            await response.end()
-
-    async def _answer(self, scope: Any, body: bytes, response: Response) -> None:
-        """Answer a request; what goes wrong is one line in the log, and ends this request only."""
-        try:
-            await self._route(scope, body, response)
-        except Exception as exc:
-            log(MCP_DROPPED, "a request could not be answered: %s", type(exc).__name__)
-            if not response.is_started:
-                await response.respond(502, "text/plain", b"The server's answer cannot be read.")
+    async def close(self) -> None:
+        """Give up what is open, and close all connections."""
+        await super().close()
+        await self._client.aclose()
 
     async def _route(self, scope: Any, body: bytes, response: Response) -> None:
-        parsed = _parse_body(scope, body)
+        parsed = parse_request_body(scope, body)
         sse = self._sse.get(_get_target(scope)) if scope["method"] == "POST" else None
         calls = [message for message in as_list(parsed) if is_call(message)]
         is_bad_call = bool(calls) and (isinstance(parsed, list) or "id" not in calls[0])
         try:
             client = await self._identify(scope, parsed)
         except TokenError:
-            await response.refuse_token()
+            await response.refuse_token(self._find_metadata_url(scope))
             return
         if parsed is UNREADABLE_BODY or is_bad_call:
             await response.respond(400, "text/plain", BAD_CALL)
@@ -184,18 +145,8 @@ class Gateway:
 
     async def _identify(self, scope: Any, parsed: Any) -> MCPClient:
         """Return who sends a request; raise TokenError if a token is wanted and not valid."""
-        principal = None
-        if self._verifier is not None and self._needs_token(scope["path"], parsed):
-            principal = await self._verifier.find_principal(scope["headers"])
+        principal = await self._find_principal(scope, parsed)
         return MCPClient(self._sessions.find(scope), principal)
-
-    def _needs_token(self, path: str, parsed: Any) -> bool:
-        """Return whether a request may be one of MCP: not where to log in, nor the login itself."""
-        if any(isinstance(it, dict) and MESSAGE_KEYS & it.keys() for it in as_list(parsed)):
-            return True
-        root = self._path.rstrip("/")
-        is_below = path == root or path.startswith(f"{root}/")
-        return is_below and not path.startswith("/.well-known/")
 
     def _open_stream(
         self, scope: Any, body: bytes, routing: Mapping[str, str] | None = None
@@ -255,13 +206,16 @@ class Gateway:
         self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream, response: Response
     ) -> None:
         headers = self._keep_headers(got.headers, scope)
-        if get_media_type(got) != EVENTS_TYPE:
+        metadata = self._make_metadata(scope)
+        if metadata is not None and not got.is_success:  # the server knows of no tokens
+            await response.respond(200, JSON_TYPE, metadata)
+        elif get_media_type(got) != EVENTS_TYPE:
             await self._pass_body(scope, got, headers, response)
-            return
-        source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
-        stream.start(source(scope, got, held.pop_all(), stream))
-        await response.start_stream(got.status_code, headers)
-        await stream.write_to(response)
+        else:
+            source = self._pass_own_events if scope["method"] == "GET" else self._pass_answers
+            self._keep(stream.start(source(scope, got, held.pop_all(), stream)))
+            await response.start_stream(got.status_code, headers)
+            await stream.write_to(response)
 
     def _note_session(self, scope: Any, parsed: Any, got: Any) -> None:
         """Remember a session that begins, and forget what has ended."""
@@ -372,10 +326,10 @@ class Gateway:
             status.answer = StreamEvent(_encode(made), "message", status.event_id)
             await stream.add_last(status.answer)
 
-        stream.start(answer())
+        self._keep(stream.start(answer()))
         self._streams.add(_get_owner(scope), stream)
         try:
-            first = await stream.get(self._times.silence_s if _accepts_events(scope) else None)
+            first = await stream.get(self._times.silence_s if accepts_events(scope) else None)
             if first is not None and first is status.answer:
                 await status.respond(response, first)
                 return
@@ -436,9 +390,7 @@ class Gateway:
                     async for _ in events:
                         pass
 
-        task = asyncio.create_task(read_rest())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._keep(asyncio.create_task(read_rest()))
 
     # --- Headers ----------------------------------------------------------------------------------
 
@@ -553,39 +505,6 @@ def _get_owner(scope: Any) -> Owner:
     return session, token
 
 
-def _accepts_events(scope: Any) -> bool:
-    return any(EVENTS_TYPE in value.lower() for value in get_headers(scope, b"accept"))
-
-
-def _parse_body(scope: Any, body: bytes) -> Any:
-    """Return the JSON in a request; None for a form, such as a login's."""
-    if not body:
-        return None
-    try:
-        return parse_json(body)
-    except ValueError:
-        kinds = [value.lower() for value in get_headers(scope, b"content-type")]
-        is_form = any(kind.startswith(FORM_TYPE) for kind in kinds)
-        # another parser may find a message in it: a form is ASCII, and begins with a name
-        may_be_json = not body.isascii() or b"\0" in body or body.lstrip()[:1] in (b"{", b"[")
-        return None if is_form and not may_be_json else UNREADABLE_BODY
-
-
-async def _read_body(receive: Any) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-async def _cancel_at_disconnect(receive: Any, work: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    work.cancel()
-
-
 async def _say_unreachable(parsed: Any, exc: Exception, response: Response) -> None:
     kind = type(exc).__name__
     log(MCP_DROPPED, "a message could not be passed on to the server: %s", kind)
@@ -599,28 +518,3 @@ def _encode(message: Any) -> str:
         return json.dumps(message)
     except (RecursionError, ValueError):  # it could be read, but is too deep to be written
         return json.dumps(make_error_response(message.get("id"), UNWRITABLE, INTERNAL_ERROR))
-
-
-async def serve_port(
-    adapter: MCPAdapter,
-    url: str,
-    headers: Mapping[str, str],
-    host: str,
-    port: int,
-    allowed_hosts: Sequence[str] = (),
-    times: StreamTimes | None = None,
-    verifier: TokenVerifier | None = None,
-) -> int:
-    """Serve the clients of a port; return the exit code."""
-    uvicorn = import_optional("uvicorn", "mcp")
-    sockets = listen(host, port)
-    access = check_access(sockets, host, allowed_hosts)
-    gateway = Gateway(adapter, url, headers, times, access, verifier)
-    options = {"log_level": "warning", "lifespan": "off", "ws": "none", "access_log": False}
-    config = uvicorn.Config(gateway, timeout_graceful_shutdown=SHUTDOWN_S, **options)
-    config.load()
-    config.http_protocol_class = join_writes(config.http_protocol_class)
-    served = list_addresses(sockets, urlsplit(url).path)
-    print(f"edictum mcp-proxy: listening on {served}", file=sys.stderr, flush=True)
-    await uvicorn.Server(config).serve(sockets)
-    return 0

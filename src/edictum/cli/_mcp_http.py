@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
@@ -18,7 +18,7 @@ from edictum.cli._mcp_direct import KEEP_ALIVE_S
 from edictum.cli._mcp_elicitation import CANCELLED
 from edictum.cli._mcp_relay import Relay
 from edictum.cli._mcp_resume import read_again_and_again, read_with_resumption
-from edictum.cli._mcp_stdio import ClientStdio, relay_until_end
+from edictum.cli._mcp_stdio import STOP_TIMEOUT_S, ClientStdio, relay_until_end
 from edictum.cli._mcp_wire import (
     ENDPOINT,
     EVENTS_TYPE,
@@ -34,7 +34,7 @@ from edictum.cli._mcp_wire import (
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SESSION_HEADER, VERSION_HEADER = "mcp-session-id", "mcp-protocol-version"
-END_SESSION_TIMEOUT_S = 5.0
+SESSION_KEY = SESSION_HEADER.encode()
 ENDPOINT_TIMEOUT_S = 30.0
 ACCEPT_EVENTS = {"accept": EVENTS_TYPE}
 OLDER_STATUS = {400, 404, 405}  # by which a server of HTTP+SSE refuses to be greeted at its URL
@@ -179,13 +179,14 @@ class ServerUrl:
         self._sse = sse
         return True
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         for task in list(self._posts.values()):
             task.cancel()
         if SESSION_HEADER in self._session:
             ending = self._client.delete(self._url, headers=self._session)
             either = asyncio.gather(ending, return_exceptions=True)
-            await asyncio.wait_for(either, END_SESSION_TIMEOUT_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(either, timeout_s)
         await self._client.aclose()
 
 

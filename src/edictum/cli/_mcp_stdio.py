@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from edictum._logs import MCP_DROPPED, MCP_STOPPED, log
@@ -17,6 +19,8 @@ from edictum.errors import EdictumConfigError
 
 LONGEST_LINE = 1 << 30
 STOP_TIMEOUT_S = 5.0
+SIGNALLED_TIMEOUT_S = 0.5  # clients kill a server two seconds after the signal
+SIGNALLED = 128 + signal.SIGTERM  # the exit code
 NOT_JSON = "This is not JSON, or too deep or too large to be read."
 
 
@@ -96,12 +100,12 @@ class ServerProcess:
                 if (unread := find_unread_id(line)) is not None:
                     yield make_error_response(unread, "The server's answer cannot be read.")
 
-    async def stop(self) -> int:
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Stop the server as the protocol asks for: close its stdin, wait, then end it."""
         self._stdin.close()
         for end in (self._process.terminate, self._process.kill):
             try:
-                return await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+                return await asyncio.wait_for(self._process.wait(), timeout_s)
             except TimeoutError:
                 end()
         return await self._process.wait()
@@ -124,16 +128,24 @@ async def relay_until_end(
     client: ClientStdio,
     relay: Relay,
     pass_down: Coroutine[Any, Any, Any],
-    stop: Callable[[], Awaitable[int | None]],
+    stop: Callable[..., Awaitable[int | None]],
 ) -> int:
-    """Pass messages until one side ends; return 0 when that was the client, 1 for the server."""
+    """Pass messages until one side ends; return 0 when that was the client, 1 for the server.
+
+    A signal (SIGTERM, Ctrl-C) ends it as well: open calls are recorded, and the server is stopped.
+    """
 
     async def pass_up() -> None:
         async for message in client.messages():
             await relay.from_client(message)
 
     up, down = asyncio.create_task(pass_up()), asyncio.create_task(pass_down)
-    await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await relay.close()
+        await stop(SIGNALLED_TIMEOUT_S)
+        raise
     served = up.done() and up.exception() is None
     if not served:
         await relay.fail_all("The server has ended, or cannot be reached any more.")
@@ -149,3 +161,19 @@ async def relay_until_end(
         task.cancel()
     await asyncio.gather(up, down, return_exceptions=True)
     return 0 if served else 1
+
+
+def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """Run to the end, or until a signal cancels it; return the exit code."""
+
+    async def run() -> int:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        with suppress(NotImplementedError):  # on Windows there is no such signal
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        return SIGNALLED

@@ -47,8 +47,11 @@ class Response:
     async def end(self, body: bytes = b"") -> None:
         await self.write(body, is_last=True)
 
-    async def refuse_token(self) -> None:
-        await self.start(401, [(b"www-authenticate", b'Bearer error="invalid_token"')])
+    async def refuse_token(self, metadata_url: str | None = None) -> None:
+        """Say that a valid token is needed, and where it is told who makes them."""
+        more = "" if metadata_url is None else f', resource_metadata="{metadata_url}"'
+        challenge = f'Bearer error="invalid_token"{more}'
+        await self.start(401, [(b"www-authenticate", challenge.encode("latin-1"))])
         await self.end()
 
     async def respond(
@@ -81,9 +84,11 @@ class ReplyStream:
         self._is_closed = False  # nothing is added any more
         self.is_over = False  # everything has been sent
 
-    def start(self, source: Coroutine[Any, Any, None]) -> None:
+    def start(self, source: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Fill the stream from its source; return the task that does."""
         self._source = asyncio.create_task(source)
         self._source.add_done_callback(self._close)
+        return self._source
 
     def stop(self) -> None:
         if self._source is not None:
@@ -100,6 +105,12 @@ class ReplyStream:
 
     async def add(self, event: StreamEvent) -> None:
         await self._waiting.put(event)
+
+    def offer(self, event: StreamEvent) -> None:
+        """Add an event without waiting; if too many wait, the oldest is forgotten."""
+        if self._waiting.full():
+            self._waiting.get_nowait()
+        self._waiting.put_nowait(event)
 
     def show_start(self) -> None:
         """Let the client see that its answer has begun, if there is nothing else to see."""
@@ -133,12 +144,12 @@ class ReplyStream:
             if first is not None and first is not COMMENT:  # the headers have said that much
                 await response.write(first.encode())
             while (event := await self.get(self._silence_s)) is not None:
-                await response.write(event.encode(), is_last=self._take_end())
+                await response.write(event.encode(), is_last=self.take_end())
         finally:
             if self._reader is reader:
                 self._reader = None
 
-    def _take_end(self) -> bool:
+    def take_end(self) -> bool:
         """Return whether the end of the stream is what comes next, and take it."""
         if self._is_closed and self._waiting.qsize() == 1:
             self._waiting.get_nowait()

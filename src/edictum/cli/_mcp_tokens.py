@@ -30,11 +30,12 @@ class TokenError(Exception):
 class TokenVerifier:
     """Verifies tokens with a function: from the token to its claims or a Principal; None: invalid.
 
-    The function may be asynchronous. If it raises, the token is not valid.
+    The function may be asynchronous. If it raises, the token is not valid. ``issuer`` is where
+    clients get tokens, if that is known.
     """
 
-    def __init__(self, verify: Verify) -> None:
-        self._verify = verify
+    def __init__(self, verify: Verify, issuer: str | None = None) -> None:
+        self._verify, self.issuer = verify, issuer
 
     async def find_principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
         """Return the principal of a request; raise TokenError if there is none."""
@@ -74,7 +75,7 @@ def make_jwt_verifier(keys: str, issuer: str, audience: str) -> TokenVerifier:
             token, key, algorithms=ALGORITHMS, audience=audience, issuer=issuer, options=required
         )
 
-    return TokenVerifier(verify)
+    return TokenVerifier(verify, issuer)
 
 
 def _open_keys(jwt: Any, keys: str) -> Callable[[str], Any]:

@@ -127,7 +127,8 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def _has_odd_case(part: dict[str, Any]) -> bool:
-    return any(key not in CALLING_KEYS and key.lower() in CALLING_KEYS for key in part)
+    # casefold, not lower: such parsers fold letters, as the long s
+    return any(key not in CALLING_KEYS and key.casefold() in CALLING_KEYS for key in part)
 
 
 def find_unread_id(line: bytes) -> Any:

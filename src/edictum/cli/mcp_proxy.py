@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import logging
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -24,10 +25,12 @@ from edictum.adapters._mcp_pins import PinFile
 from edictum.adapters.mcp import MCPAdapter
 from edictum.approval import ApprovalBackend
 from edictum.audit import FileAuditSink
-from edictum.cli._mcp_gateway import StreamTimes, serve_port
+from edictum.cli._mcp_application import PortApplication, StreamTimes, serve_application
+from edictum.cli._mcp_gateway import Gateway
+from edictum.cli._mcp_hosting import HostedServers
 from edictum.cli._mcp_http import serve_url
 from edictum.cli._mcp_port import parse_address
-from edictum.cli._mcp_stdio import serve_process
+from edictum.cli._mcp_stdio import run_until_signal, serve_process
 from edictum.cli._mcp_streams import SILENCE_S
 from edictum.cli._mcp_tokens import TokenVerifier, make_jwt_verifier
 from edictum.core.call import Principal
@@ -47,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     bundles = "contract bundles, later ones above earlier ones"
     add("--contracts", nargs="+", required=True, metavar="FILE", help=bundles)
-    add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin (for a server with a url)")
+    add("--http", metavar="[HOST:]PORT", help="listen here, not on stdin")
     names = "another host name for which --http answers; without it, a port of this machine alone"
     names += " answers for the machine's own names; '*' is any"
     add("--allow-host", action="append", default=[], metavar="NAME", help=names)
@@ -94,18 +97,27 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _serve(options: argparse.Namespace, rest: list[str], out: BinaryIO) -> int:
     url = _find_url(rest)
-    _check(options, url)
+    _check(options, url, rest[0])
     port = parse_address(options.http) if options.http is not None else None
     headers = dict(_parse_header(text) for text in options.header)
     verifier = _make_verifier(options)
     adapter = _make_adapter(options)
     adapter.self_test()
+    if port is not None:
+        times = StreamTimes(silence_s=options.keep_alive)
+
+        async def serve_port() -> int:
+            application: PortApplication
+            if url is None:
+                application = HostedServers(adapter, rest, times, verifier)
+            else:
+                application = Gateway(adapter, url, headers, times, verifier=verifier)
+            return await serve_application(application, *port, options.allow_host)
+
+        return asyncio.run(serve_port())
     if url is None:
-        return asyncio.run(serve_process(adapter, rest, out))
-    if port is None:
-        return asyncio.run(serve_url(adapter, url, headers, out))
-    times, hosts = StreamTimes(silence_s=options.keep_alive), options.allow_host
-    return asyncio.run(serve_port(adapter, url, headers, *port, hosts, times, verifier))
+        return run_until_signal(serve_process(adapter, rest, out))
+    return run_until_signal(serve_url(adapter, url, headers, out))
 
 
 def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
@@ -129,10 +141,10 @@ def _make_verifier(options: argparse.Namespace) -> TokenVerifier | None:
     return None
 
 
-def _check(options: argparse.Namespace, url: str | None) -> None:
-    if options.http is not None and url is None:
-        hint = "A server that is started with a command speaks over stdio."
-        raise EdictumConfigError("--http needs a server with a url.", hint=hint)
+def _check(options: argparse.Namespace, url: str | None, command: str) -> None:
+    if options.http is not None and url is None and shutil.which(command) is None:
+        hint = "Give the command after --."
+        raise EdictumConfigError(f"The server could not be started: no {command!r}.", hint=hint)
     if options.header and url is None:
         hint = "Give secrets to a command in its environment."
         raise EdictumConfigError("--header needs a server with a url.", hint=hint)
