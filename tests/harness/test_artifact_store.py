@@ -541,7 +541,8 @@ def test_artifacts_of_an_older_version_are_counted(
 
 def forget_counts(backend: Any, name: str) -> None:
     if isinstance(backend, RedisBackend):
-        backend._redis.delete(f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+        counts = (f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+        backend._ask(lambda client: client.delete(*counts))
     else:
         backend._call("execute", "DROP TABLE {0}_taken")
         backend._call("execute", "ALTER TABLE {0} DROP COLUMN expires_at")

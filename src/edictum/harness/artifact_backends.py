@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
 from edictum.harness._artifact_index import PRIVATE_FILE, ArtifactIndex, Listed, Quotas
+from edictum.sessions._urls import Options, take_options
 
 PRIVATE_DIRECTORY = 0o700
 INDEX = ".index.db"
@@ -30,6 +31,8 @@ SWEEP_BATCH = 100  # artifacts that are removed when one is stored
 ARTIFACT_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 TEMPORARY = ".tmp-"
 CONNECT_S = 5.0  # for a server that does not answer
+ANSWER_S = 30.0  # the same, once it is connected; an artifact may be large
+NOT_FOR_ARTIFACTS = {"lease", "ttl", "allow_eviction", "migrate", "replicas", "schema"}
 
 
 @runtime_checkable
@@ -77,15 +80,30 @@ def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> A
     scheme, separator, rest = location.partition("://")
     if not separator or scheme in ("file", "local"):
         return DirectoryBackend(Path(rest if separator else location))
-    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+    if scheme.removesuffix("+sentinel") in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        import_optional("redis", "redis")
         from edictum.harness._artifact_redis import RedisBackend  # here: it imports this module
 
         return RedisBackend(location)
     if scheme in ("postgresql", "postgres"):
+        import_optional("asyncpg", "postgres")
         from edictum.harness._artifact_postgres import PostgresBackend
 
         return PostgresBackend(location)
     return FsspecBackend(location)
+
+
+def take_server_options(url: str) -> tuple[str, Options, float]:
+    """Split our own options from the URL of a server, and how long it may take to answer; refuse
+    those that only other stores have.
+    """
+    query = url.partition("?")[2]
+    names = {part.partition("=")[0] for part in query.split("&")}
+    if strange := sorted(names & NOT_FOR_ARTIFACTS):
+        hint = "Beside what the driver knows it may have wait, password_file and pooler."
+        raise EdictumConfigError(f"Artifacts have no option {', '.join(strange)}.", hint=hint)
+    plain, options = take_options(url, {})
+    return plain, options, options.wait_s or ANSWER_S
 
 
 def default_directory() -> Path:
@@ -285,7 +303,8 @@ class FsspecBackend:
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
-            message = f"Artifacts cannot be kept at {url!r}: {exc}"
+            shown = re.sub(r"(?<=://)[^/]*@", "", url)  # without a user and a password
+            message = f"Artifacts cannot be kept at {shown!r}: {exc}"
             raise EdictumConfigError(message, hint="Use a URL that fsspec knows.") from exc
 
     def _path(self, key: str) -> str:

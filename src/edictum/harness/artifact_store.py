@@ -53,9 +53,17 @@ _ID = re.compile(r"art_[0-9a-f]{16}")
 
 
 class ArtifactError(EdictumError):
-    """An artifact could not be stored: a quota is full, or the store failed. Nothing was kept."""
+    """An artifact could not be stored, or not be read: a quota is full, or the store failed.
+
+    What could not be stored was not kept. A model that uses a store by a tool reads no more than
+    ``text_for_model``: the reason names hosts and paths, which are for operators.
+    """
 
     code = "artifact_error"
+    text_for_model = (
+        "The artifact store is not available. Do not repeat the call at once: try again later, or"
+        " go on without it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

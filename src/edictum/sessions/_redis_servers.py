@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -84,6 +85,11 @@ ADVICE = {
 SIGN_IN = (
     "Check the user and the password in the URL: redis://user:password@host, or"
     " redis://:password@host for the default user."
+)
+NO_PRIMARY = (
+    "None of the sentinels names a server that takes writes: they do not answer, want another"
+    " sentinel_username and sentinel_password, do not know the service of the URL, or have lost its"
+    " primary."
 )
 REMEDY = "Delete its keys, edictum:*, or name another database."
 RIGHTS = (
@@ -267,6 +273,8 @@ def unavailable(exc: Exception) -> Unavailable:
     """Return why the server could not be asked and, where that is known, what to do."""
     if isinstance(exc, Unavailable):
         return exc
+    if isinstance(exc, MasterNotFoundError):  # its text shows how each client was made
+        return Unavailable(NO_PRIMARY)
     text = describe(exc)
     if isinstance(exc, AuthenticationError):
         return Unavailable(f"{text} {SIGN_IN}")
