@@ -294,3 +294,36 @@ def can_run(book: Book, call: str) -> bool:
         return book.run(call, sid="s")
     except BackendError:
         return False
+
+
+# --- A server that has just started ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_server_that_reads_its_file_is_not_taken_for_one_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While it does, it says that it has no append-only file."""
+    try:
+        server = Valkey()
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    ledger: Any = open_ledger(f"{server.url}?wait=10s")
+    try:
+        with redis.Redis.from_url(server.url) as admin:
+            pipe = admin.pipeline(transaction=False)
+            for number in range(20_000):
+                pipe.set(f"key{number}", "")
+            pipe.execute()
+        server.kill()
+        server.options = ("--key-load-delay", "50")  # microseconds
+        server.start()
+        with redis.Redis.from_url(server.url) as admin:
+            said: Any = admin.info()
+        assert (said["loading"], said["aof_enabled"]) == (1, 0)
+        book, session = Book(ledger), unique("loading")
+        wait_until(lambda: not is_refused(book, session, BackendError))
+        assert "append-only" not in caplog.text
+    finally:
+        PORTAL.run(ledger.close())
+        server.stop()

@@ -139,7 +139,8 @@ class RedisServer:
                 f" {self.at_risk} would be forgotten. Set it to noeviction, or add"
                 " ?allow_eviction=1 to the URL."
             )
-        if not self._warned and not info.get("aof_enabled", 0):
+        # a server that reads its append-only file after a restart says that it has none
+        if not self._warned and not info.get("aof_enabled", 0) and not info.get("loading", 0):
             self._warned = True
             log(
                 LEDGER_NOT_DURABLE,
