@@ -25,6 +25,7 @@ from edictum.sessions import open as open_ledger
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing.ledger import Book
+from support.effort import SOAK
 from support.servers import NoServer, Valkey, ValkeySentinels
 from support.waiting import wait_until
 
@@ -299,7 +300,23 @@ def can_run(book: Book, call: str) -> bool:
 # --- A server that has just started ---------------------------------------------------------------
 
 
+def test_a_server_without_an_append_only_file_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that reads its file, after a restart, says the same about itself: see below."""
+    store = RedisStore("redis://127.0.0.1:1/0")
+    store.check({"aof_enabled": 0, "loading": 1})
+    store.check({"aof_enabled": 1, "loading": 0})
+    assert not caplog.records
+    for _ in range(2):
+        store.check({"aof_enabled": 0, "loading": 0})
+    (record,) = caplog.records
+    assert vars(record)["edictum_event"] == "ledger.not_durable"
+
+
 @pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="takes seconds; make soak runs it")
 def test_a_server_that_reads_its_file_is_not_taken_for_one_without(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
