@@ -53,7 +53,8 @@ def edit_policy(site: Site) -> None:
     site.edition += 1
     version = site.service.write_policy(site.edition)
     wait_until(lambda: site.service.all_say(version=version))
-    said = site.service.ask("/call", session="policy", call="p1", edition=str(site.edition))
+    call = f"p{site.edition}"
+    said = site.service.ask("/call", session="policy", call=call, edition=str(site.edition))
     assert said["details"] == f"edition {site.edition} is out"
 
 
@@ -320,7 +321,8 @@ def print_figures(site: Site, expired: int, torn: int) -> None:
     print(
         f"\n{type(site).__name__}, {ROUNDS} rounds: {len(site.load.sessions):,} calls of clients,"
         f" {said['ToolExecutionResult']:,} ran, {said['ToolDenied']:,} denied ({denied:,} because"
-        f" the store was away), {len(site.load.lost):,} without an answer;"
+        f" the store was away), {len(site.load.lost):,} without an answer (killed,"
+        f" or after the service had ended);"
         f" {site.service.count_bodies().total():,} bodies, no counter differs but for {expired}"
         f" calls whose lease ran out; {torn} lines cut by a full disk"
     )
