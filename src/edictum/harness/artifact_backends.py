@@ -31,7 +31,7 @@ SWEEP_BATCH = 100  # artifacts that are removed when one is stored
 ARTIFACT_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 TEMPORARY = ".tmp-"
 CONNECT_S = 5.0  # for a server that does not answer
-ANSWER_S = 30.0  # the same, once it is connected; an artifact may be large
+SERVER_WAIT_S = 30.0  # the same, once it is connected; an artifact may be large
 NOT_FOR_ARTIFACTS = {"lease", "ttl", "allow_eviction", "migrate", "replicas", "schema"}
 
 
@@ -103,7 +103,7 @@ def take_server_options(url: str) -> tuple[str, Options, float]:
         hint = "Beside what the driver knows it may have wait, password_file and pooler."
         raise EdictumConfigError(f"Artifacts have no option {', '.join(strange)}.", hint=hint)
     plain, options = take_options(url, {})
-    return plain, options, options.wait_s or ANSWER_S
+    return plain, options, options.wait_s or SERVER_WAIT_S
 
 
 def default_directory() -> Path:
