@@ -46,8 +46,13 @@ def test_sessions_are_listed(url: str, capsys: pytest.CaptureFixture[str]) -> No
     ]
     (only,) = run(capsys, "list", url, "--limit", "1", "--json")
     assert json.loads(only) == {
-        "session_id": "bob/1", "attempts": 1, "executions": 1, "successes": 0,
-        "failures": 1, "consecutive_failures": 1, "in_flight": 0,
+        "session_id": "bob/1",
+        "attempts": 1,
+        "executions": 1,
+        "successes": 0,
+        "failures": 1,
+        "consecutive_failures": 1,
+        "in_flight": 0,
     }
 
 
