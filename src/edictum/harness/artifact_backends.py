@@ -110,10 +110,73 @@ def default_directory() -> Path:
     return Path(tempfile.gettempdir()) / f"edictum-artifacts-{os.getuid()}"
 
 
+# --- With an index --------------------------------------------------------------------------------
+
+
+class Indexed:
+    """What an index adds to a backend: exact quotas, and nothing is listed to find or sweep."""
+
+    _index: ArtifactIndex
+
+    def put_within(self: _Indexable, data: bytes, artifact: Listed, quotas: Quotas) -> str:
+        if full := self._index.enter(artifact, quotas):
+            return full
+        try:
+            self.put(artifact.key, data, artifact.ttl_s)
+        except BaseException:
+            with contextlib.suppress(Exception):  # no room for that either
+                self._index.remove(artifact.key)
+            raise
+        return ""
+
+    def find(self, artifact_id: str) -> str | None:
+        return self._index.find(artifact_id)
+
+    def sweep(self: _Indexable, now: float) -> int:
+        expired = self._index.list_stale(now, SWEEP_BATCH)
+        for key in expired:
+            self.delete(key)
+        return len(expired)
+
+    def rebuild(self) -> None:
+        self._index.rebuild()
+
+    def _list_artifacts(self: _Indexable) -> Iterator[Listed]:
+        for key, size in self.list():
+            if ARTIFACT_KEY.fullmatch(key):
+                yield Listed(key, size, read_expiry(self.get(key, HEADER_BYTES)))
+
+
+class _Indexable(ArtifactBackend, Protocol):
+    _index: ArtifactIndex
+
+
+class IndexedBackend(Indexed):
+    """Keeps bytes in another backend, and the index in a file that all processes share."""
+
+    def __init__(self, kept: ArtifactBackend, path: Path) -> None:
+        self._kept = kept
+        self._index = ArtifactIndex(path, self._list_artifacts)
+        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        self._kept.put(key, data, ttl_s)
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        return self._kept.get(key, limit)
+
+    def delete(self, key: str) -> None:
+        self._kept.delete(key)
+        self._index.remove(key)
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        return self._kept.list(prefix)
+
+
 # --- A directory ----------------------------------------------------------------------------------
 
 
-class DirectoryBackend:
+class DirectoryBackend(Indexed):
     """Files in a directory that only this user can read.
 
     Every path is opened relative to an open directory without following symbolic links. A directory
@@ -149,35 +212,10 @@ class DirectoryBackend:
                     if about.st_mtime < too_old:
                         os.unlink(name, dir_fd=directory)
 
-    def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
-        if full := self._index.enter(artifact, quotas):
-            return full
-        try:
-            self.put(artifact.key, data, 0)
-        except BaseException:
-            with contextlib.suppress(Exception):  # no room for that either
-                self._index.remove(artifact.key)
-            raise
-        return ""
-
-    def find(self, artifact_id: str) -> str | None:
-        return self._index.find(artifact_id)
-
-    def sweep(self, now: float) -> int:
-        expired = self._index.list_stale(now, SWEEP_BATCH)
-        for key in expired:
-            self.delete(key)
-        return len(expired)
-
     def rebuild(self) -> None:
         with self._open_base() as base:
             self._sweep_temporary(base)
-        self._index.rebuild()
-
-    def _list_artifacts(self) -> Iterator[Listed]:
-        for key, size in self.list():
-            if ARTIFACT_KEY.fullmatch(key):
-                yield Listed(key, size, read_expiry(self.get(key, HEADER_BYTES)))
+        super().rebuild()
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._open_base() as base, contextlib.suppress(FileExistsError):
