@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from edictum import (
@@ -21,8 +23,10 @@ from edictum import (
     ToolDenied,
     ToolExecutionResult,
 )
-from edictum.audit import SqliteAuditSink, query, report
+from edictum.audit import SqliteAuditSink, migrate_audit, query, report
+from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
+from edictum.sessions import migrate
 from edictum.testing import AuditConformance
 
 Opened = Callable[[str], Any]
@@ -190,3 +194,60 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     """When the guard is made."""
     with pytest.raises(EdictumConfigError):
         Edictum(audit_sink=url)
+
+
+# --- Rights ---------------------------------------------------------------------------------------
+
+
+def run_sql(url: str, *statements: str) -> None:
+    async def run() -> None:
+        db = await asyncpg.connect(url.partition("?")[0])
+        try:
+            for statement in statements:
+                await db.execute(statement)
+        finally:
+            await db.close()
+
+    PORTAL.run(run())
+
+
+@pytest.fixture
+def role(postgres_url: str) -> Iterator[tuple[str, str]]:
+    """A role that may connect and nothing else, and the URL of the audit as this role."""
+    name = f"few_rights_{uuid.uuid4().hex[:12]}"
+    run_sql(postgres_url, f"CREATE ROLE {name} LOGIN")
+    yield name, postgres_url.replace("//pg@", f"//{name}@")
+    run_sql(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def test_a_role_that_may_only_add_events(
+    postgres_url: str, role: tuple[str, str], opened: Opened
+) -> None:
+    """What a program that was broken into cannot change is worth more; with the ledger in the same
+    schema, too.
+    """
+    name, url = role
+    with pytest.raises(BackendError, match="migrate_audit"):
+        PORTAL.run(opened(url).check())
+    planned = migrate_audit(postgres_url, dry_run=True, grant_to=name)
+    assert (planned.found, planned.is_applied) == (None, False)
+    assert migrate_audit(postgres_url, grant_to=name).ddl == planned.ddl
+    migrate(postgres_url, grant_to=name)
+    guard = Edictum(backend=url, audit_sink=url)
+    guard.run_sync("t", {}, lambda: 1, session_id="s")
+    asyncio.run(guard.close())
+    assert [event["action"] for event in query(url)] == ["call_allowed", "call_executed"]
+    schema = postgres_url.partition("schema=")[2]
+    for forbidden in (
+        "DELETE FROM {}.event",
+        "UPDATE {}.event SET body = ''",
+        "DROP TABLE {}.event",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            run_sql(url, forbidden.format(schema))
+
+
+def test_only_postgres_is_migrated() -> None:
+    """Other stores set themselves up."""
+    with pytest.raises(EdictumConfigError, match="Only a PostgreSQL audit store"):
+        migrate_audit("sqlite:///a.db")

@@ -170,6 +170,7 @@ SECTIONS: dict[str, tuple[Name | Brief | Options, ...]] = {
         Name("edictum.audit:PostgresAuditSink", whole=True),
         Name("edictum.audit:StoreAuditSink", "check close", whole=True, given=False),
         Name("edictum.audit:open_audit", whole=True),
+        Name("edictum.audit:migrate_audit", whole=True),
         Name("edictum:StdoutAuditSink"),
         Name("edictum:CompositeSink"),
         Name("edictum:AuditSink", "emit", given=False),

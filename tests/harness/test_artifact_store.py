@@ -35,6 +35,7 @@ from edictum.harness.artifact_backends import (
     ArtifactBackend,
     DirectoryBackend,
     FsspecBackend,
+    IndexedBackend,
     default_directory,
     open_backend,
 )
@@ -61,7 +62,7 @@ def postgres(postgres_server: tuple[str, str]) -> str:
     return url
 
 
-BACKENDS = ["directory", "fsspec memory", "fsspec file", "valkey", "postgres"]
+BACKENDS = ["directory", "fsspec memory", "fsspec file", "fsspec, index", "valkey", "postgres"]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -74,14 +75,16 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Artifact
         yield made
         made.close()
     elif request.param == "postgres":
-        kept = PostgresBackend(request.getfixturevalue("postgres"), table=f"t_{abs(hash(name))}")
-        yield kept
-        kept.close()
+        table = f"t_{abs(hash(name))}"
+        tables = PostgresBackend(request.getfixturevalue("postgres"), table=table)
+        yield tables
+        tables.close()
     else:
         pytest.importorskip("fsspec")
-        yield FsspecBackend(
+        kept = FsspecBackend(
             f"memory://{name}" if "memory" in request.param else f"file://{tmp_path}/bucket"
         )
+        yield IndexedBackend(kept, tmp_path / "index.db") if "index" in request.param else kept
 
 
 class Clock:
@@ -481,11 +484,15 @@ import sys
 from edictum.harness import _artifact_postgres, _artifact_redis, artifact_backends
 from edictum.harness.artifact_store import ArtifactError, ArtifactStore
 place, quota, name = sys.argv[1:]
-if "redis" in place or "valkey" in place:
+index = None
+if place.startswith("fsspec:"):
+    index = place.partition(":")[2]
+    place = artifact_backends.FsspecBackend("file://" + index + ".bucket")
+elif "redis" in place or "valkey" in place:
     place = _artifact_redis.RedisBackend(place, name)
 elif place.startswith("postgres"):
     place = _artifact_postgres.PostgresBackend(place, name)
-store = ArtifactStore(place, max_session_bytes=int(quota))
+store = ArtifactStore(place, max_session_bytes=int(quota), index=index)
 while True:
     try:
         store.store("s", "x" * 500, "t")
@@ -496,18 +503,23 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["directory", "valkey", "postgres"])
+@pytest.mark.parametrize("place", ["directory", "fsspec", "valkey", "postgres"])
 def test_a_quota_is_exact_over_processes(
     place: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Four of them fill a session together: as many artifacts as fit, not one more."""
     name, backend = f"t_{abs(hash(str(tmp_path)))}", DirectoryBackend(tmp_path / "a")
-    at = str(tmp_path / "a") if place == "directory" else request.getfixturevalue(place)
+    at, index = str(tmp_path / "a"), None
+    if place == "fsspec":
+        at, index = f"fsspec:{tmp_path}/i", tmp_path / "i"
+        backend = FsspecBackend(f"file://{index}.bucket")
+    elif place != "directory":
+        at = request.getfixturevalue(place)
     if place == "valkey":
         backend = RedisBackend(at, name)
     elif place == "postgres":
         backend = PostgresBackend(at, name)
-    ArtifactStore(backend).store("other", "x" * 500, "t")
+    ArtifactStore(backend, index=index).store("other", "x" * 500, "t")
     ((_, size),) = backend.list()
     quota = 60 * (size + 10) + 50  # sizes differ by the digits of a time
     command = [sys.executable, "-c", STORER, at, str(quota), name]
@@ -515,8 +527,35 @@ def test_a_quota_is_exact_over_processes(
     assert [storer.wait(240) for storer in storers] == [0] * 4
     used = sum(size for key, size in backend.list()) - size
     assert quota - 2 * size < used <= quota
-    if not isinstance(backend, DirectoryBackend):
+    if isinstance(backend, RedisBackend | PostgresBackend):
         backend.close()
+
+
+class ListedOften(FsspecBackend):
+    """Counts how often everything is listed."""
+
+    times = 0
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        self.times += 1
+        return super().list(prefix)
+
+
+def test_with_an_index_nothing_is_listed_again(tmp_path: Path) -> None:
+    """Neither by a store that is opened, nor to store, find and read; what lay there before is
+    entered once. A place that counts by itself needs none.
+    """
+    backend = ListedOften(f"file://{tmp_path}/bucket")
+    before = ArtifactStore(backend).store("s", "before", "t")
+    backend.times = 0
+    for number in range(5):
+        store = ArtifactStore(backend, index=tmp_path / "below" / "index.db")
+        ref = store.store("s", f"text {number}", "t")
+        assert store.retrieve(ref.artifact_id) == f"text {number}"
+    assert store.retrieve(before.artifact_id) == "before"
+    assert backend.times == 1
+    with pytest.raises(EdictumConfigError, match="index= is for places that cannot count"):
+        ArtifactStore(tmp_path / "a", index=tmp_path / "index.db")
 
 
 @pytest.mark.parametrize("place", ["valkey", "postgres"])
@@ -541,7 +580,8 @@ def test_artifacts_of_an_older_version_are_counted(
 
 def forget_counts(backend: Any, name: str) -> None:
     if isinstance(backend, RedisBackend):
-        backend._redis.delete(f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+        counts = (f"{name}:expiries", f"{name}:ids", f"{name}:taken")
+        backend._ask(lambda client: client.delete(*counts))
     else:
         backend._call("execute", "DROP TABLE {0}_taken")
         backend._call("execute", "ALTER TABLE {0} DROP COLUMN expires_at")

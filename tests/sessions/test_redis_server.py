@@ -25,6 +25,7 @@ from edictum.sessions import open as open_ledger
 from edictum.sessions._redis import RedisStore
 from edictum.sessions._remote_ledger import RemoteLedger
 from edictum.testing.ledger import Book
+from support.effort import SOAK
 from support.servers import NoServer, Valkey, ValkeySentinels
 from support.waiting import wait_until
 
@@ -294,3 +295,52 @@ def can_run(book: Book, call: str) -> bool:
         return book.run(call, sid="s")
     except BackendError:
         return False
+
+
+# --- A server that has just started ---------------------------------------------------------------
+
+
+def test_a_server_without_an_append_only_file_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that reads its file, after a restart, says the same about itself: see below."""
+    store = RedisStore("redis://127.0.0.1:1/0")
+    store.check({"aof_enabled": 0, "loading": 1})
+    store.check({"aof_enabled": 1, "loading": 0})
+    assert not caplog.records
+    for _ in range(2):
+        store.check({"aof_enabled": 0, "loading": 0})
+    (record,) = caplog.records
+    assert vars(record)["edictum_event"] == "ledger.not_durable"
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="takes seconds; make soak runs it")
+def test_a_server_that_reads_its_file_is_not_taken_for_one_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While it does, it says that it has no append-only file."""
+    try:
+        server = Valkey()
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    ledger: Any = open_ledger(f"{server.url}?wait=10s")
+    try:
+        with redis.Redis.from_url(server.url) as admin:
+            pipe = admin.pipeline(transaction=False)
+            for number in range(20_000):
+                pipe.set(f"key{number}", "")
+            pipe.execute()
+        server.kill()
+        server.options = ("--key-load-delay", "50")  # microseconds
+        server.start()
+        with redis.Redis.from_url(server.url) as admin:
+            said: Any = admin.info()
+        assert (said["loading"], said["aof_enabled"]) == (1, 0)
+        book, session = Book(ledger), unique("loading")
+        wait_until(lambda: not is_refused(book, session, BackendError))
+        assert "append-only" not in caplog.text
+    finally:
+        PORTAL.run(ledger.close())
+        server.stop()

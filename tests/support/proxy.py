@@ -12,11 +12,11 @@ import threading
 from collections import Counter
 from typing import Literal
 
-Mode = Literal["clean", "faulty", "silent", "cut", "garbage"]
+Mode = Literal["clean", "slow", "faulty", "silent", "cut", "garbage"]
 
 
 class Proxy:
-    """``clean`` passes everything on; ``faulty`` drops, delays and truncates; ``silent`` swallows
+    """``clean`` passes everything on; ``slow`` keeps each answer for ``delay_s``; ``faulty`` drops, delays and truncates; ``silent`` swallows
     answers; ``cut`` refuses; ``garbage`` answers with noise. With ``tls`` it speaks that, to a
     server that need not; ``accepted`` counts connections whose handshake went through.
     """
@@ -29,6 +29,7 @@ class Proxy:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.mode: Mode = "clean"
+        self.delay_s = 0.0
         self.faults: Counter[str] = Counter()
         self.accepted = 0
         self._tls = tls
@@ -76,6 +77,9 @@ class Proxy:
             if self.mode == "silent" and answers:
                 self.faults["silent"] += 1
                 continue
+            if self.mode == "slow" and answers:
+                self.faults["slow"] += 1
+                await asyncio.sleep(self.delay_s)
             if self.mode == "garbage" and answers:
                 self.faults["garbage"] += 1
                 chunk = b"?lies?\r\n" * 4

@@ -16,7 +16,13 @@ from edictum.audit.file import FileAuditSink
 from edictum.audit.memory import CollectingAuditSink, MarkEvictedError
 from edictum.audit.sinks import AuditSink
 from edictum.audit.stdout import StdoutAuditSink
-from edictum.audit.stores import PostgresAuditSink, SqliteAuditSink, StoreAuditSink, open_audit
+from edictum.audit.stores import (
+    PostgresAuditSink,
+    SqliteAuditSink,
+    StoreAuditSink,
+    migrate_audit,
+    open_audit,
+)
 from edictum.core.redaction import RedactionPolicy
 
 __all__ = [
@@ -45,6 +51,7 @@ __all__ = [
     "Verification",
     "export",
     "generate_key",
+    "migrate_audit",
     "open_audit",
     "query",
     "report",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from pathlib import Path
 from typing import Any
 
 from edictum.audit._filters import EventData
@@ -13,7 +12,7 @@ from edictum.core.limits import Counters
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
-from edictum.sessions._urls import read_scheme, read_sqlite_path
+from edictum.sessions._urls import check_store_exists
 
 MAX_COMPARED = 100_000  # sessions
 MAX_OPEN_CALLS = 10_000  # calls of a session that have begun and not ended
@@ -132,7 +131,7 @@ def _describe_doubt(session: str, count: int) -> LedgerDifference:
 
 def _read_sessions(ledger: Any) -> Any:
     if isinstance(ledger, str):
-        _check_ledger_url(ledger)
+        check_store_exists(ledger)
     opened = open_ledger(ledger) if isinstance(ledger, str) else ledger
     read = getattr(opened, "sessions", None)
     if read is None:
@@ -145,14 +144,3 @@ def _read_sessions(ledger: Any) -> Any:
     finally:
         if opened is not ledger and hasattr(opened, "close"):
             PORTAL.run(opened.close())
-
-
-def _check_ledger_url(url: str) -> None:
-    """Refuse a ledger that would be made anew by opening it."""
-    scheme = read_scheme(url)
-    if scheme == "memory":
-        hint = "Pass the ledger itself, or the URL of a store that is kept."
-        raise EdictumConfigError("A ledger in memory has nothing to compare with.", hint=hint)
-    if scheme == "sqlite" and not Path(path := read_sqlite_path(url.partition("?")[0])).exists():
-        hint = "Pass the URL that the guard was given as its session store."
-        raise EdictumConfigError(f"The ledger {path!r} does not exist.", hint=hint)

@@ -48,6 +48,7 @@ class EventSchema(PostgresSchema):
     package = "edictum.audit"
     steps = MappingProxyType({None: ("events",)})
     tables = ("event",)
+    rights = "SELECT, INSERT"  # what was recorded is not changed
 
 
 class PostgresEventStore(PostgresStore):

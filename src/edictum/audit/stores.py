@@ -30,6 +30,7 @@ from edictum.execution.forks import call_in_child
 from edictum.execution.portal import PORTAL
 from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
+from edictum.sessions._migration import Migration
 from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
 
 
@@ -178,6 +179,28 @@ def open_audit(
         PORTAL.run(sink.close())
         raise
     return sink
+
+
+def migrate_audit(
+    url: str,
+    *,
+    dry_run: bool = False,
+    grant_to: str | None = None,
+    credentials: Credentials | None = None,
+) -> Migration:
+    """Set up the table of events on PostgreSQL for programs that may not; return what that took.
+
+    ``dry_run`` changes nothing: print the answer for the statements and the rights that a program
+    needs which does not own the schema. ``grant_to`` is a role that is given these rights: to read
+    and to add, not to change or to remove.
+    """
+    if not read_scheme(url).startswith("postgres"):
+        hint = "Other stores set themselves up: nothing is to do."
+        raise EdictumConfigError("Only a PostgreSQL audit store can be migrated.", hint=hint)
+    plain, options = take_options(url, {})
+    store = _make_postgres_store(plain, credentials or options.credentials)
+    done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
+    return done
 
 
 def open_reader(url: str) -> EventReader:

@@ -31,6 +31,7 @@ import redis
 from celery import Celery, Task, signals
 from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
+from kombu.exceptions import OperationalError
 from kombu.utils import json
 
 from edictum._logs import EXECUTION_UNREADABLE, log
@@ -56,6 +57,7 @@ EXPIRES_LATE_S = 3_600  # less than CLAIM_TTL_S
 CLAIM_TTL_S = 86_400  # for how long claims are kept; no call may take longer
 POLL_S = 1.0
 ANSWER_S = 5.0  # after which a server that does not answer is taken to be away; more than POLL_S
+BROKER_LOST = (redis.RedisError, OperationalError, OSError)
 SEND_S = 30.0  # the same where large values are sent: a socket counts the time for all of one
 # Calls that the broker has not taken and that are no longer waited for. Each holds a thread.
 MAX_HUNG = 64
@@ -293,9 +295,22 @@ class CeleryEngine:
         return run_engine_sync(self.run, effect)
 
     def check(self, wait_s: float = 1.0) -> None:
-        """Raise if the broker does not answer, or no worker that takes remote control."""
+        """Raise if the broker does not answer, or no worker that takes remote control.
+
+        A connection that was kept from before the broker was restarted says nothing about it: the
+        second attempt makes a new one.
+        """
+        try:
+            with contextlib.suppress(*BROKER_LOST):
+                return self._check(wait_s)
+            self._check(wait_s)
+        except BROKER_LOST as exc:
+            message = f"The broker of Celery does not answer: {describe(exc)}"
+            raise BackendError(message) from exc
+
+    def _check(self, wait_s: float) -> None:
         self.results.ping()
-        if not self.app.control.ping(timeout=wait_s):
+        if not self.app.control.ping(timeout=wait_s, limit=1):
             raise BackendError(f"No Celery worker answers within {wait_s:g} s.")
 
     def close(self) -> None:

@@ -7,15 +7,31 @@ has to be listed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from math import inf
 from typing import Any
 
-from edictum._optional import import_optional
+import asyncpg
+
 from edictum.errors import EdictumConfigError
+from edictum.execution.forks import call_in_child
 from edictum.execution.portal import PORTAL
 from edictum.harness._artifact_index import NO_QUOTAS, Listed, Quotas
-from edictum.harness.artifact_backends import CONNECT_S, SWEEP_BATCH
+from edictum.harness.artifact_backends import CONNECT_S, SWEEP_BATCH, take_server_options
+from edictum.sessions._postgres import PostgresStore
+
+# After these a pool is made anew: another server may take writes now, or another password.
+_LOST = (
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidTransactionStateError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresConnectionError,
+    OSError,
+    TimeoutError,
+)
 
 _ALL = ""  # the session under which the bytes of all sessions are counted
 SETUP_LOCK = 7_203_911_064_512  # taken by the process that makes the tables
@@ -51,24 +67,34 @@ class _Full(Exception):
 
 
 class PostgresBackend:
-    """Two tables. asyncpg is asynchronous, so its pool lives in the portal's loop."""
+    """Two tables. asyncpg is asynchronous, so its pool lives in the portal's loop.
+
+    The URL is that of a session store: several hosts, TLS, ``pooler=``, ``password_file=``.
+    """
 
     def __init__(self, url: str, table: str = "edictum_artifacts") -> None:
-        asyncpg = import_optional("asyncpg", "postgres")
         if not table.isidentifier():
             message = f"{table!r} is not the name of a table."
             raise EdictumConfigError(message, hint="Use letters, digits and underscores.")
-        self._connect, self._url, self._table = asyncpg.create_pool, url, table
+        plain, options, self._wait_s = take_server_options(url)
+        self._server = PostgresStore(plain, credentials=options.credentials)
+        self._table = table
         self._pool: Any = None
+        call_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Start anew in a forked child: connections are the parent's."""
+        self._parents_pool = self._pool  # referenced, so that it is not closed in the child
+        self._pool = None
 
     def _sql(self, text: str) -> str:
         return text.format(self._table)
 
     def _call(self, verb: str, text: str, *arguments: Any) -> Any:
-        """Call one method of the pool with a statement."""
+        """Call one method of a connection with a statement."""
 
-        async def call(pool: Any) -> Any:
-            return await getattr(pool, verb)(self._sql(text), *arguments)
+        async def call(connection: Any) -> Any:
+            return await getattr(connection, verb)(self._sql(text), *arguments)
 
         return self._work(call)
 
@@ -77,8 +103,8 @@ class PostgresBackend:
         connection and that number.
         """
 
-        async def work(pool: Any) -> Any:
-            async with pool.acquire() as connection, connection.transaction():
+        async def work(connection: Any) -> Any:
+            async with connection.transaction():
                 lock = "SELECT bytes FROM {0}_taken WHERE session = '' FOR UPDATE"
                 taken = await connection.fetchval(self._sql(lock))
                 return await change(connection, int(taken))
@@ -87,20 +113,53 @@ class PostgresBackend:
 
     def _work(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def run() -> Any:
-            if self._pool is None:
-                self._pool = await self._open_pool()
-            return await work(self._pool)
+            try:
+                if self._pool is None:
+                    self._keep(await self._open_pool())
+                async with self._connect(self._pool) as connection:
+                    return await work(connection)
+            except _LOST:
+                self._drop()
+                raise
 
         return PORTAL.run(run())
 
+    @asynccontextmanager
+    async def _connect(self, pool: Any) -> AsyncIterator[Any]:
+        """Yield a connection; behind a pooler in a transaction, which keeps to one server."""
+        async with pool.acquire(timeout=self._wait_s) as connection:
+            if not self._server.pooled:
+                yield connection
+                return
+            async with connection.transaction():
+                yield connection
+
+    def _keep(self, pool: Any) -> None:
+        if self._pool is None:
+            self._pool = pool
+        else:  # another thread was first
+            pool.terminate()
+
+    def _drop(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
     async def _open_pool(self) -> Any:
         """Connect and make the tables, at the first use: the server may come up later."""
-        pool = await self._connect(self._url, min_size=1, max_size=2, timeout=CONNECT_S)
+        pool = await asyncpg.create_pool(
+            **await self._server.connection_options(),
+            min_size=0,
+            max_size=2,
+            timeout=CONNECT_S,
+            command_timeout=self._wait_s,
+            reset=_keep_session,
+        )
         try:
             async with pool.acquire() as connection, connection.transaction():
                 await self._set_up(connection)
         except BaseException:
-            await pool.close()
+            pool.terminate()
             raise
         return pool
 
@@ -188,6 +247,11 @@ class PostgresBackend:
         return [(row["key"], row["size"]) for row in self._call("fetch", query, prefix)]
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._work(lambda pool: pool.close())
-            self._pool = None
+        async def close() -> None:
+            self._drop()
+
+        PORTAL.run(close())
+
+
+async def _keep_session(_: Any) -> None:
+    """Leave a connection as it is: nothing here changes its settings."""

@@ -8,17 +8,24 @@ sweep.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Any
 
-from edictum._optional import import_optional
+from redis.exceptions import RedisError
+
+from edictum.execution.forks import call_in_child
+from edictum.execution.portal import PORTAL
 from edictum.harness._artifact_index import NO_QUOTAS, Listed, Quotas
 from edictum.harness.artifact_backends import (
-    CONNECT_S,
     HEADER_BYTES,
     SWEEP_BATCH,
     read_expiry,
+    take_server_options,
 )
+from edictum.sessions._redis_clients import RedisClients
+from edictum.sessions._redis_servers import close_client, unavailable
 
 NEVER_S = 1e10  # three hundred years; servers do not accept larger numbers
 # In all scripts KEYS are: sizes, expiries, keys by artifact, bytes taken (those of all under '').
@@ -74,24 +81,44 @@ end
 
 
 class RedisBackend:
-    """Redis or Valkey, one server."""
+    """Redis or Valkey: one server, or the one that Sentinel names. Its client lives in the portal's
+    loop.
+
+    The URL is that of a session store: TLS, sentinels, ``password_file=``.
+    """
 
     def __init__(self, url: str, name: str = "edictum:artifacts") -> None:
-        redis = import_optional("redis", "redis")
-        scheme, _, rest = url.partition("://")
-        scheme = {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme)
-        self._redis: Any = redis.Redis.from_url(
-            f"{scheme}://{rest}", socket_connect_timeout=CONNECT_S
-        )
+        plain, options, self._wait_s = take_server_options(url)
+        self._clients = RedisClients(plain, options.credentials, decodes=False)
+        self._client: Any = None
         self._name = name
         self._keys = (name, f"{name}:expiries", f"{name}:ids", f"{name}:taken")
-        self._scripts = {
-            script: self._redis.register_script(script)
-            for script in (_PUT, _DELETE, _SWEEP, _REBUILD)
-        }
+        call_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Start anew in a forked child: connections are the parent's."""
+        self._parents_client = self._client  # referenced, so that it is not closed in the child
+        self._client = None
+
+    def _ask(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Return what the server answers; without an answer, the next question is asked over a new
+        connection.
+        """
+
+        async def run() -> Any:
+            if self._client is None:
+                self._client = self._clients.make()
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    return await ask(self._client)
+            except (RedisError, OSError) as exc:  # a timeout is an OSError
+                await self._close()
+                raise unavailable(exc) from exc
+
+        return PORTAL.run(run())
 
     def _run(self, script: str, *arguments: Any) -> Any:
-        return self._scripts[script](keys=self._keys, args=arguments)
+        return self._ask(lambda it: it.register_script(script)(keys=self._keys, args=arguments))
 
     def _key(self, key: str) -> str:
         return f"{self._name}:{key}"
@@ -107,42 +134,59 @@ class RedisBackend:
         self.put_within(data, Listed(key, len(data), inf, ttl_s), NO_QUOTAS)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
+        name = self._key(key)
         if limit is None:
-            found: bytes | None = self._redis.get(self._key(key))
+            found: bytes | None = self._ask(lambda it: it.get(name))
             return found
-        return self._redis.getrange(self._key(key), 0, limit - 1) or None
+        return self._ask(lambda it: it.getrange(name, 0, limit - 1)) or None
 
     def delete(self, key: str) -> None:
         self._run(_DELETE, key)
 
     def find(self, artifact_id: str) -> str | None:
-        found: bytes | None = self._redis.hget(self._keys[2], artifact_id)
+        found: bytes | None = self._ask(lambda it: it.hget(self._keys[2], artifact_id))
         return None if found is None else found.decode()
 
     def sweep(self, now: float) -> int:
-        if not self._redis.exists(self._keys[3]) and self._redis.exists(self._name):
+        kept = self._ask(lambda it: _find_values(it, (self._keys[3], self._name)))
+        if kept == [False, True]:
             self.rebuild()  # written by an older version, or by hand
         return int(self._run(_SWEEP, now))
 
     def rebuild(self) -> None:
         keys = [key for key, _ in self.list()]
-        known = set(self._redis.zrange(self._keys[1], 0, -1))
+        known = set(self._ask(lambda it: it.zrange(self._keys[1], 0, -1)))
         for key in (key for key in keys if key.encode() not in known):
-            expiry = read_expiry(self.get(key, HEADER_BYTES))
-            self._redis.zadd(self._keys[1], {key: expiry})
-            self._redis.hset(self._keys[2], key.rpartition("/")[2], key)
+            self._enter(key)
         self._run(_REBUILD)
 
+    def _enter(self, key: str) -> None:
+        expiry = read_expiry(self.get(key, HEADER_BYTES))
+        self._ask(lambda it: it.zadd(self._keys[1], {key: expiry}))
+        self._ask(lambda it: it.hset(self._keys[2], key.rpartition("/")[2], key))
+
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
-        sizes = {key.decode(): int(size) for key, size in self._redis.hgetall(self._name).items()}
+        known = self._ask(lambda it: it.hgetall(self._name))
+        sizes = {key.decode(): int(size) for key, size in known.items()}
         keys = [key for key in sizes if key.startswith(prefix)]
-        with self._redis.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.exists(self._key(key))
-            there = dict(zip(keys, pipe.execute(), strict=True)) if keys else {}
+        names = [self._key(key) for key in keys]
+        there = dict(zip(keys, self._ask(lambda it: _find_values(it, names)), strict=True))
         if gone := [key for key in keys if not there[key]]:
             self._run(_DELETE, *gone)  # the server let them expire, or evicted them
         return [(key, sizes[key]) for key in keys if there[key]]
 
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await close_client(client)
+
     def close(self) -> None:
-        self._redis.close()
+        PORTAL.run(self._close())
+
+
+async def _find_values(client: Any, names: Sequence[str]) -> list[bool]:
+    """Return for each name whether it has a value."""
+    async with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.exists(name)
+        return [bool(found) for found in await pipe.execute()]

@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
 from edictum.harness._artifact_index import PRIVATE_FILE, ArtifactIndex, Listed, Quotas
+from edictum.sessions._urls import Options, take_options
 
 PRIVATE_DIRECTORY = 0o700
 INDEX = ".index.db"
@@ -30,6 +31,8 @@ SWEEP_BATCH = 100  # artifacts that are removed when one is stored
 ARTIFACT_KEY = re.compile(r"[0-9a-f]{32}/art_[0-9a-f]{16}")
 TEMPORARY = ".tmp-"
 CONNECT_S = 5.0  # for a server that does not answer
+SERVER_WAIT_S = 30.0  # the same, once it is connected; an artifact may be large
+NOT_FOR_ARTIFACTS = {"lease", "ttl", "allow_eviction", "migrate", "replicas", "schema"}
 
 
 @runtime_checkable
@@ -77,25 +80,103 @@ def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> A
     scheme, separator, rest = location.partition("://")
     if not separator or scheme in ("file", "local"):
         return DirectoryBackend(Path(rest if separator else location))
-    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+    if scheme.removesuffix("+sentinel") in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        import_optional("redis", "redis")
         from edictum.harness._artifact_redis import RedisBackend  # here: it imports this module
 
         return RedisBackend(location)
     if scheme in ("postgresql", "postgres"):
+        import_optional("asyncpg", "postgres")
         from edictum.harness._artifact_postgres import PostgresBackend
 
         return PostgresBackend(location)
     return FsspecBackend(location)
 
 
+def take_server_options(url: str) -> tuple[str, Options, float]:
+    """Split our own options from the URL of a server, and how long it may take to answer; refuse
+    those that only other stores have.
+    """
+    query = url.partition("?")[2]
+    names = {part.partition("=")[0] for part in query.split("&")}
+    if strange := sorted(names & NOT_FOR_ARTIFACTS):
+        hint = "Beside what the driver knows it may have wait, password_file and pooler."
+        raise EdictumConfigError(f"Artifacts have no option {', '.join(strange)}.", hint=hint)
+    plain, options = take_options(url, {})
+    return plain, options, options.wait_s or SERVER_WAIT_S
+
+
 def default_directory() -> Path:
     return Path(tempfile.gettempdir()) / f"edictum-artifacts-{os.getuid()}"
+
+
+# --- With an index --------------------------------------------------------------------------------
+
+
+class Indexed:
+    """What an index adds to a backend: exact quotas, and nothing is listed to find or sweep."""
+
+    _index: ArtifactIndex
+
+    def put_within(self: _Indexable, data: bytes, artifact: Listed, quotas: Quotas) -> str:
+        if full := self._index.enter(artifact, quotas):
+            return full
+        try:
+            self.put(artifact.key, data, artifact.ttl_s)
+        except BaseException:
+            with contextlib.suppress(Exception):  # no room for that either
+                self._index.remove(artifact.key)
+            raise
+        return ""
+
+    def find(self, artifact_id: str) -> str | None:
+        return self._index.find(artifact_id)
+
+    def sweep(self: _Indexable, now: float) -> int:
+        expired = self._index.list_stale(now, SWEEP_BATCH)
+        for key in expired:
+            self.delete(key)
+        return len(expired)
+
+    def rebuild(self) -> None:
+        self._index.rebuild()
+
+    def _list_artifacts(self: _Indexable) -> Iterator[Listed]:
+        for key, size in self.list():
+            if ARTIFACT_KEY.fullmatch(key):
+                yield Listed(key, size, read_expiry(self.get(key, HEADER_BYTES)))
+
+
+class _Indexable(ArtifactBackend, Protocol):
+    _index: ArtifactIndex
+
+
+class IndexedBackend(Indexed):
+    """Keeps bytes in another backend, and the index in a file that all processes share."""
+
+    def __init__(self, kept: ArtifactBackend, path: Path) -> None:
+        self._kept = kept
+        self._index = ArtifactIndex(path, self._list_artifacts)
+        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+
+    def put(self, key: str, data: bytes, ttl_s: float) -> None:
+        self._kept.put(key, data, ttl_s)
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        return self._kept.get(key, limit)
+
+    def delete(self, key: str) -> None:
+        self._kept.delete(key)
+        self._index.remove(key)
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        return self._kept.list(prefix)
 
 
 # --- A directory ----------------------------------------------------------------------------------
 
 
-class DirectoryBackend:
+class DirectoryBackend(Indexed):
     """Files in a directory that only this user can read.
 
     Every path is opened relative to an open directory without following symbolic links. A directory
@@ -131,35 +212,10 @@ class DirectoryBackend:
                     if about.st_mtime < too_old:
                         os.unlink(name, dir_fd=directory)
 
-    def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
-        if full := self._index.enter(artifact, quotas):
-            return full
-        try:
-            self.put(artifact.key, data, 0)
-        except BaseException:
-            with contextlib.suppress(Exception):  # no room for that either
-                self._index.remove(artifact.key)
-            raise
-        return ""
-
-    def find(self, artifact_id: str) -> str | None:
-        return self._index.find(artifact_id)
-
-    def sweep(self, now: float) -> int:
-        expired = self._index.list_stale(now, SWEEP_BATCH)
-        for key in expired:
-            self.delete(key)
-        return len(expired)
-
     def rebuild(self) -> None:
         with self._open_base() as base:
             self._sweep_temporary(base)
-        self._index.rebuild()
-
-    def _list_artifacts(self) -> Iterator[Listed]:
-        for key, size in self.list():
-            if ARTIFACT_KEY.fullmatch(key):
-                yield Listed(key, size, read_expiry(self.get(key, HEADER_BYTES)))
+        super().rebuild()
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         with self._open_base() as base, contextlib.suppress(FileExistsError):
@@ -285,7 +341,8 @@ class FsspecBackend:
         try:
             self._files, self._base = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
-            message = f"Artifacts cannot be kept at {url!r}: {exc}"
+            shown = re.sub(r"(?<=://)[^/]*@", "", url)  # without a user and a password
+            message = f"Artifacts cannot be kept at {shown!r}: {exc}"
             raise EdictumConfigError(message, hint="Use a URL that fsspec knows.") from exc
 
     def _path(self, key: str) -> str:

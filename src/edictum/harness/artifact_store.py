@@ -10,8 +10,9 @@ two quotas. Ids are not paths, and session ids are hashed before they become par
 holds both the artifact and its header, so a crash cannot separate them, and a store keeps nothing
 in memory: several processes can use the same one. A directory has an index, and Redis and
 PostgreSQL count what is there, so that quotas are exact for all processes and no operation but
-``cleanup_expired`` looks at every artifact. What fsspec reaches is listed for each one that is
-stored, and two processes that store at the same moment may exceed a quota by one artifact each.
+``cleanup_expired`` looks at every artifact. What fsspec reaches has an index if the store is given
+a file for it; else it is listed for each one that is stored, and two processes that store at the
+same moment may exceed a quota by one artifact each.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
+from pathlib import Path
 from typing import Any
 
 from edictum._logs import ARTIFACT_AWAY, ARTIFACT_DAMAGED, log
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
-from edictum.errors import EdictumError, EdictumInputError
+from edictum.errors import EdictumConfigError, EdictumError, EdictumInputError
 from edictum.execution.forks import protect
 from edictum.harness._artifact_index import Listed, Quotas
 from edictum.harness.artifact_backends import (
@@ -40,6 +42,7 @@ from edictum.harness.artifact_backends import (
     HEADER_BYTES,
     ArtifactBackend,
     CountingBackend,
+    IndexedBackend,
     open_backend,
 )
 
@@ -53,9 +56,17 @@ _ID = re.compile(r"art_[0-9a-f]{16}")
 
 
 class ArtifactError(EdictumError):
-    """An artifact could not be stored: a quota is full, or the store failed. Nothing was kept."""
+    """An artifact could not be stored, or not be read: a quota is full, or the store failed.
+
+    What could not be stored was not kept. A model that uses a store by a tool reads no more than
+    ``text_for_model``: the reason names hosts and paths, which are for operators.
+    """
 
     code = "artifact_error"
+    text_for_model = (
+        "The artifact store is not available. Do not repeat the call at once: try again later, or"
+        " go on without it."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +115,10 @@ class ArtifactStore:
     """Keeps large outputs.
 
     ``location`` is None (a private directory below the temporary one), a path, ``redis://...``,
-    ``postgresql://...``, any URL that fsspec knows, or an ``ArtifactBackend``. Its methods may
-    block, and are safe to call from several threads.
+    ``postgresql://...``, any URL that fsspec knows, or an ``ArtifactBackend``. What fsspec reaches,
+    and a backend that cannot count, is listed for each artifact that is stored, unless ``index``
+    names a file on a local disk in which all processes count. Its methods may block, and are safe
+    to call from several threads.
     """
 
     def __init__(
@@ -115,9 +128,12 @@ class ArtifactStore:
         redaction: RedactionPolicy | None = None,
         max_session_bytes: int = MAX_SESSION_BYTES,
         max_total_bytes: int = MAX_TOTAL_BYTES,
+        index: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._backend = open_backend(location)
+        if index is not None:
+            self._backend = _add_index(self._backend, index)
         self._redaction = redaction if redaction is not None else RedactionPolicy()
         self._quotas = Quotas(max_session_bytes, max_total_bytes)
         self._now = clock
@@ -245,6 +261,13 @@ class ArtifactStore:
             message = "the artifact %s is damaged and treated as missing: %s"
             log(ARTIFACT_DAMAGED, message, key, why, artifact=key)
             return None
+
+
+def _add_index(backend: ArtifactBackend, index: str | os.PathLike[str]) -> ArtifactBackend:
+    if isinstance(backend, CountingBackend):
+        hint = "Leave it out: directories, Redis and PostgreSQL count by themselves."
+        raise EdictumConfigError("index= is for places that cannot count.", hint=hint)
+    return IndexedBackend(backend, Path(index))
 
 
 @contextmanager

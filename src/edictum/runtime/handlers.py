@@ -342,14 +342,14 @@ def _log_policy_error(entry: Entry, ledger: Ledger) -> None:
         return
     if source == "ledger" and getattr(ledger, "why_unavailable", None) is not None:
         return  # said when the store began to fail
+    decided_by = source or event.success_source
     log(
         POLICY_ERROR,
-        "policy error: %s of the tool %r (call %s): %s %s: %s",
+        "policy error: %s of the tool %r (call %s): %s: %s",
         event.action,
         event.tool_name,
         event.call_id,
-        event.decision_source or event.success_source,
-        event.decision_name or "",
+        " ".join(filter(None, dict.fromkeys((decided_by, event.decision_name)))),
         reason,
         **name_call(entry.call),
     )

@@ -70,7 +70,8 @@ _ADVICE: dict[type[BaseException], str] = {
     asyncpg.InvalidSQLStatementNameError: "Behind a pooler, add ?pooler=transaction to the URL.",
     asyncpg.InsufficientPrivilegeError: (
         "edictum.sessions.migrate(url, dry_run=True), for approvals"
-        " edictum.approval.migrate_approvals, tells what its owner must create and grant."
+        " edictum.approval.migrate_approvals, for the audit edictum.audit.migrate_audit, tells what"
+        " its owner must create and grant."
     ),
 }
 

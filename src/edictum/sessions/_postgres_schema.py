@@ -126,7 +126,8 @@ class PostgresSchema:
     """Tables and functions in one schema of a database, of which a table tells the version.
 
     ``steps`` are the files below ``package`` that lead from nothing, or an older version, to this
-    one; others were never released. ``tables`` are those that a program uses.
+    one; others were never released. ``tables`` are those that a program uses, with the ``rights``
+    that it needs.
     """
 
     version: int
@@ -136,6 +137,7 @@ class PostgresSchema:
     package: str
     steps: Mapping[int | None, tuple[str, ...]]
     tables: tuple[str, ...]
+    rights = "SELECT, INSERT, UPDATE, DELETE"
 
     def __init__(self, name: str, store: str) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
@@ -207,7 +209,7 @@ class PostgresSchema:
         tables = ", ".join(f'"{self.name}".{table}' for table in self.tables)
         return (
             f'GRANT USAGE ON SCHEMA "{self.name}" {to}\n'
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} {to}\n"
+            f"GRANT {self.rights} ON {tables} {to}\n"
             f'GRANT SELECT ON "{self.name}".{self.version_table} {to}\n'
             f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "{self.name}" {to}\n'
         )

@@ -34,13 +34,15 @@ class RedisClients:
     """How a URL is connected to. Repeating and timing out are the sender's business.
 
     ``redis+sentinel://one,two,three/service/0`` names sentinels, and the service that they watch.
+    ``decodes``: answers are text.
     """
 
-    def __init__(self, url: str, credentials: Credentials | None) -> None:
+    def __init__(self, url: str, credentials: Credentials | None, *, decodes: bool = True) -> None:
         has_sentinels = url.partition(":")[0].endswith("+sentinel")
         address = read_address(url, 26379 if has_sentinels else 6379)
         self._is_tls = address.parts.scheme.startswith(("rediss", "valkeys"))
-        path = address.parts.path.strip("/")
+        is_socket = address.parts.scheme == "unix"  # the path is that of a file then
+        path = "" if is_socket else address.parts.path.strip("/")
         self._service, _, database = path.partition("/") if has_sentinels else ("", "", path)
         self._check(address, database, has_sentinels)
         self.name = f"{address.parts.scheme}://{address.shown}{address.parts.path}"
@@ -52,7 +54,7 @@ class RedisClients:
             if f"sentinel_{name}" in query
         }
         self._options: dict[str, Any] = {
-            "decode_responses": True,
+            "decode_responses": decodes,
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
             "socket_timeout": None,
@@ -65,8 +67,9 @@ class RedisClients:
             self._options["credential_provider"] = _Rotating(credentials, address.user)
             signed_in = at = ""
         place = f"{signed_in}{at}{hosts.partition(',')[0]}"
-        scheme = "rediss" if self._is_tls else "redis"
-        self._url = urlunsplit((scheme, place, f"/{database}", urlencode(query), ""))
+        scheme = "unix" if is_socket else "rediss" if self._is_tls else "redis"
+        path = address.parts.path if is_socket else f"/{database}"
+        self._url = urlunsplit((scheme, place, path, urlencode(query), ""))
         self._try_options()
 
     def _check(self, address: Address, database: str, has_sentinels: bool) -> None:

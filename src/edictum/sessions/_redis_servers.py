@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -85,6 +86,11 @@ SIGN_IN = (
     "Check the user and the password in the URL: redis://user:password@host, or"
     " redis://:password@host for the default user."
 )
+NO_PRIMARY = (
+    "None of the sentinels names a server that takes writes: they do not answer, want another"
+    " sentinel_username and sentinel_password, do not know the service of the URL, or have lost its"
+    " primary."
+)
 REMEDY = "Delete its keys, edictum:*, or name another database."
 RIGHTS = (
     "The user needs these rights: ~edictum:* +@read +@write +@scripting +info +time +select, in a"
@@ -133,7 +139,8 @@ class RedisServer:
                 f" {self.at_risk} would be forgotten. Set it to noeviction, or add"
                 " ?allow_eviction=1 to the URL."
             )
-        if not self._warned and not info.get("aof_enabled", 0):
+        # a server that reads its append-only file after a restart says that it has none
+        if not self._warned and not info.get("aof_enabled", 0) and not info.get("loading", 0):
             self._warned = True
             log(
                 LEDGER_NOT_DURABLE,
@@ -267,6 +274,8 @@ def unavailable(exc: Exception) -> Unavailable:
     """Return why the server could not be asked and, where that is known, what to do."""
     if isinstance(exc, Unavailable):
         return exc
+    if isinstance(exc, MasterNotFoundError):  # its text shows how each client was made
+        return Unavailable(NO_PRIMARY)
     text = describe(exc)
     if isinstance(exc, AuthenticationError):
         return Unavailable(f"{text} {SIGN_IN}")

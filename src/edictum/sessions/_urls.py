@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import EllipsisType
 from typing import Any, cast
 
@@ -188,6 +189,17 @@ def read_sqlite_path(url: str) -> str:
             hint="Write sqlite:///sessions.db, or sqlite:////var/lib/app/sessions.db.",
         )
     return path
+
+
+def check_store_exists(url: str) -> None:
+    """Refuse a store that would be made anew by opening it: there is nothing to look at."""
+    scheme = read_scheme(url)
+    if scheme == "memory":
+        hint = "Pass the ledger itself, or the URL of a store that is kept."
+        raise EdictumConfigError("A store in memory has nothing to look at.", hint=hint)
+    if scheme == "sqlite" and not Path(path := read_sqlite_path(url.partition("?")[0])).exists():
+        hint = "Pass the URL that the guard was given as its session store."
+        raise EdictumConfigError(f"The store {path!r} does not exist.", hint=hint)
 
 
 def _import_sqlite() -> Any:

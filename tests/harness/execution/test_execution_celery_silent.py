@@ -25,9 +25,11 @@ from celery import Celery
 from execution_helpers import HERE, SilentServer
 
 from edictum import Edictum, ToolFailure, ToolOutcome, ToolTimeout
+from edictum.errors import BackendError
 from edictum.execution import celery
 from edictum.execution.celery import CeleryEngine
 from edictum.execution.failures import NotStarted
+from support.servers import NoServer, Valkey
 from support.waiting import wait_until
 
 AN_HOUR = "socket_timeout=3600"
@@ -175,3 +177,24 @@ def test_a_program_can_be_interrupted(silent: SilentServer) -> None:
         _, complaints = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGINT
         assert complaints.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_broker_that_was_restarted_is_asked_over_a_new_connection() -> None:
+    """The one that was kept says nothing about the workers."""
+    try:
+        broker = Valkey(durable=False)
+    except (NoServer, OSError) as exc:
+        pytest.skip(str(exc))
+    engine = CeleryEngine(broker.url.replace("redis", "celery", 1))
+    try:
+        for _ in range(3):
+            with pytest.raises(BackendError, match="No Celery worker answers within"):
+                engine.check(0.05)
+            broker.kill()
+            broker.start()
+        broker.kill()
+        with pytest.raises(BackendError, match="The broker of Celery does not answer"):
+            engine.check(0.05)
+    finally:
+        engine.close()
+        broker.stop()
