@@ -46,6 +46,7 @@ VOID = AuditAction.CALL_APPROVAL_VOID
 GRANT_USED = AuditAction.CALL_GRANT_USED
 NOTE_MAX_CHARS = 1_000
 PROMPT_MAX_CHARS = 2_000
+CANCELLED = "The caller was cancelled."
 NO_REQUESTER = (
     "Approval required, and not from the requester; but the call has no principal that says who"
     " that is"
@@ -151,6 +152,8 @@ def _ask_person(
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
+    if isinstance(request, Failed) and not isinstance(request.error, Exception):
+        return admission.deny(replace(decision, effect="deny", reason=CANCELLED), DENIED_BY_PERSON)
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
@@ -253,7 +256,7 @@ def _await_person(
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
             return _deny_unanswered(admission, "did not answer", reply), about
-        answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
+        answer = PersonsAnswer(WITHDRAWN, False, CANCELLED)
     ended = yield from _apply_answer(admission, config, answer, about)
     # without a yes there is nothing to use: silence was taken for consent
     if answer.action in (GRANTED, GRANT_USED):
