@@ -2,7 +2,7 @@
 
 Agno decides about a pause before it calls any hook, by an attribute of the tool. So the model of a
 governed agent, which makes the calls, puts the question in the queue first, and marks those calls
-for which there is no answer yet as in need of a confirmation. The hook looks at the answer.
+that are not answered yet as in need of a confirmation. The hook looks at the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOOK_WAITS = "Agno asks hooks only once it has begun a call. Use govern(agent)"
 CONFIRMED = "edictum_confirmed"  # on a FunctionCall of a governed model, by adapter
 
 
-def let_pause(adapter: Any, model: Any) -> None:
+def let_model_pause(adapter: Any, model: Any) -> None:
     """Make a model ask the guard before it makes calls. Its class is changed: copies keep it."""
     kind: Any = type(model)
     if adapter in getattr(kind, "governors", ()):

@@ -7,7 +7,7 @@ from inspect import isasyncgen, iscoroutinefunction
 from typing import Any, ClassVar
 
 from edictum.adapters._agno_call import AgnoExchange, Pieces
-from edictum.adapters._agno_pausing import HOOK_WAITS, let_pause, make_confirmed_park
+from edictum.adapters._agno_pausing import HOOK_WAITS, let_model_pause, make_confirmed_park
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
@@ -54,7 +54,7 @@ class AgnoAdapter(Adapter):
                 agent.tool_hooks = [hook, *(agent.tool_hooks or ())]
             agent.model = get_model(agent.model)
             if agent.model is not None:
-                let_pause(self, agent.model)
+                let_model_pause(self, agent.model)
         return target
 
     def as_tool_hook(self, on_postcondition_warn: OnWarn = None) -> Callable[..., Any]:

@@ -114,7 +114,7 @@ class Waiters:
                 self._thread = None  # the next one that waits starts another
             return list(self._waiting)
 
-    def list_held(self) -> list[str]:
+    def list_leases(self) -> list[str]:
         """Return the requests whose askers wait."""
         with self._lock:
             return [key for key, them in self._waiting.items() if any(it.holds for it in them)]
@@ -150,7 +150,7 @@ class StoreWatch:
             renews = time.monotonic() - renewed_at >= self._renew_every_s
             try:
                 newest, changed = await self._look(
-                    since, self._waiters.list_held() if renews else []
+                    since, self._waiters.list_leases() if renews else []
                 )
             except EdictumError:  # the calls say why when their time is over
                 await asyncio.sleep(LOOK_EVERY_S)

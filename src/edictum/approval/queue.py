@@ -397,7 +397,7 @@ class ApprovalQueue:
         watching = [asyncio.ensure_future(self._watch(it)) for it in dict.fromkeys(approval_ids)]
         if not watching:
             hint = "Pass the ids of open requests, such as parked.approval_ids."
-            raise EdictumInputError("wait_for_answers: there is no id to wait for.", hint=hint)
+            raise EdictumInputError("wait_for_answers needs the id of a request.", hint=hint)
         try:
             ended, _ = await asyncio.wait(
                 watching, timeout=timeout, return_when=asyncio.FIRST_COMPLETED

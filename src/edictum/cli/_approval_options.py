@@ -27,6 +27,10 @@ from edictum.sessions._urls import read_scheme, read_sqlite_path
 Shown: TypeAlias = QueuedApproval | ApprovalGrant
 R = TypeVar("R", QueuedApproval, ApprovalGrant)
 PAGE = 100
+ANSWERED = (  # by the approver; others were withdrawn, or are void, after that
+    *(ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED, ApprovalStatus.USED, ApprovalStatus.DONE),
+    ApprovalStatus.DENIED,
+)
 
 
 def open_store(url: str | None) -> ApprovalQueue:
@@ -142,7 +146,7 @@ def _list_facts(row: QueuedApproval) -> Iterator[tuple[str, str]]:
     silence = "runs" if row.timeout_effect == "allow" else "is denied"
     yield "until", f"{format_moment(row.expires_at)}; without an answer the call {silence}"
     yield "approvers", "; ".join(dumps(terms) for terms in row.approvers)
-    by = f" by {row.approver}" if row.approver else ""
+    by = f" by {row.approver}" if row.approver and row.status in ANSWERED else ""
     yield "status", f"{row.status}{by}"
     yield "reason", row.reason or ""
     for answer in row.answers:

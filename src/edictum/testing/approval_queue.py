@@ -296,7 +296,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert taken.approved
 
     @_in_loop
-    async def test_a_process_hears_of_questions_that_have_expired(self) -> None:
+    async def test_a_process_hears_when_the_time_of_a_question_is_over(self) -> None:
         queue = self.open_queue()
         request = await self._ask_for(queue, timeout=5 * SOON)
         await queue.park(request.approval_id)
