@@ -257,7 +257,7 @@ class EffectHandlers:
             known = await found if isawaitable(found) else found
         except Exception:  # asking will tell why
             return False
-        return getattr(known, "digest", None) == effect.metadata["digest"]
+        return bool(getattr(known, "digest", None) == effect.metadata["digest"])
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
