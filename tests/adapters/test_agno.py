@@ -6,6 +6,7 @@ import ast
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from agno.tools import tool
 from agno.tools.function import Function, ToolResult
 from faults import PlantedFaults
 from pages import ExampleAndPage
+from pause_agno import CASES as PAUSE_CASES
+from pausing import PauseScene, check_pauses
 
-from edictum import Edictum, EdictumConfigError
+from edictum import Edictum, EdictumConfigError, Verdict, precondition
 from edictum.adapters import AgnoAdapter
 from edictum.testing.adapter import (
     SECRET,
@@ -96,6 +99,12 @@ def agent_of(tools: Any, script: Any, **options: Any) -> Agent:
     )
 
 
+def continue_run(agent: Agent, paused: Any, how: str) -> Any:
+    if how == "sync":
+        return agent.continue_run(run_response=paused)
+    return asyncio.run(agent.acontinue_run(run_response=paused))
+
+
 def read(model: Any) -> list[Any]:
     """The tool messages in the model's last input."""
     return [message for message in model.seen[-1] if message.role == "tool"]
@@ -112,9 +121,6 @@ def text_of(content: Any) -> str:
 
 class TestAgno(AdapterConformance):
     framework, distribution = "Agno", "agno"
-    cannot = {
-        "pauses": "Agno pauses before all calls of a tool, or before none, and asks no hook about it"
-    }
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return AgnoAdapter(guard, **options)
@@ -123,6 +129,15 @@ class TestAgno(AdapterConformance):
         return agent_of(
             tools, script, tool_hooks=None if adapter is None else [adapter.as_tool_hook(on_warn)]
         )
+
+    def build_pausing(self, adapter: Any, tools: Any, script: Any) -> Agent:
+        agent: Agent = adapter.govern(agent_of(tools, script))
+        return agent
+
+    def resume(self, agent: Agent) -> None:
+        for requirement in agent.paused.active_requirements:
+            requirement.confirm()
+        _ = continue_run(agent, agent.paused, self.way)
 
     def build_changing(self, adapter: Any, tools: Any, script: Any) -> Agent:
         def change(function_name: str, function_call: Any, arguments: Any) -> Any:
@@ -133,10 +148,10 @@ class TestAgno(AdapterConformance):
         return agent_of(tools, script, tool_hooks=[*own, change])
 
     def run(self, agent: Agent) -> None:
-        agent.run("go")
+        agent.paused = agent.run("go")
 
     async def arun(self, agent: Agent) -> None:
-        await agent.arun("go")
+        agent.paused = await agent.arun("go")
 
     def run_as(self, agent: Agent, user: str) -> None:
         agent.run(user, session_id=get_conversation(user), user_id=user)
@@ -429,3 +444,54 @@ def test_a_call_that_agno_itself_has_paused_is_judged_when_it_goes_on(
 
 class TestExample(ExampleAndPage):
     name = "agno"
+
+
+def test_a_run_pauses_and_goes_on_in_another_process(tmp_path: Path) -> None:
+    check_pauses(PauseScene("agno", tmp_path), PAUSE_CASES)
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_other_calls_of_the_same_message_run_and_are_not_run_again(
+    tmp_path: Path, how: str
+) -> None:
+    """Only the call that asks pauses; Agno's yes is an answer, given as Agno."""
+    ran: list[str] = []
+
+    def look(key: str) -> str:
+        """Look."""
+        ran.append(key)
+        return f"found {key}"
+
+    @precondition("look", effect="approve", timeout=600)
+    def ask(call: Any) -> Verdict:
+        return Verdict.fail("Look?") if call.args["key"] == "b" else Verdict.pass_()
+
+    guard = Edictum(contracts=[ask], approval_backend=f"sqlite:///{tmp_path}/approvals.db")
+    calls = [ScriptedCall("look", {"key": key}, f"call-{key}") for key in "abc"]
+    agent = AgnoAdapter(guard).govern(agent_of([look], [calls]))
+    paused = agent.run("go") if how == "sync" else asyncio.run(agent.arun("go"))
+    assert paused.is_paused
+    assert sorted(ran) == ["a", "c"]
+    (requirement,) = paused.active_requirements
+    assert requirement.tool_execution.tool_args == {"key": "b"}
+    requirement.confirm()
+    assert continue_run(agent, paused, how).content == "done"
+    assert sorted(ran) == ["a", "b", "c"]
+    (granted,) = guard.local_sink.filter("call_approval_granted")
+    assert granted.approver == "Agno"
+    asyncio.run(guard.close())
+
+
+def test_a_governed_team_and_its_members(tmp_path: Path) -> None:
+    """Its models pause, copies of them too, and it is governed once however often it is asked."""
+    adapter = AgnoAdapter(strict())
+    member = agent_of([look], [[ScriptedCall("look", {"key": "forbidden"}, "c2")]], name="reader")
+    model = ScriptedModel(player=ScriptPlayer([]))
+    team = adapter.govern(Team(members=[member], model=model, telemetry=False))
+    assert adapter.self_test(team) == "governed"
+    hooks = member.tool_hooks
+    assert adapter.govern(team).members[0].tool_hooks == hooks
+    assert type(deepcopy(model)).governors == (adapter,)
+    assert isinstance(model, ScriptedModel)
+    assert type(model).__name__ == "ScriptedModel"
+    assert "DENIED" in str(play(member, "sync"))

@@ -580,9 +580,14 @@ async def test_the_api_without_an_identity(site: Site) -> None:
     reply = await send_answers(site.app, {"approval_id": request.approval_id, "approved": True})
     assert "error" in reply.json["results"][0]
     assert (await site.read(request)).status == "pending"
-    token = site.links.make_token(request, ANN)
-    assert (await send_answers(site.app, {"token": token, "approved": True})).status == 200
-    assert (await site.read(request)).status == "approved"
+    unknown = make_api(site, None)
+    both = ({"token": "x", "approved": True}, {"approval_id": "x", "approved": True})
+    assert (await send_answers(unknown, *both)).status == 401
+    for app in (site.app, unknown):
+        request = await site.ask()
+        token = site.links.make_token(request, ANN)
+        assert (await send_answers(app, {"token": token, "approved": True})).status == 200
+        assert (await site.read(request)).status == "approved"
 
 
 async def test_a_page_of_another_site_cannot_answer(site: Site, refused: Any) -> None:

@@ -18,7 +18,7 @@ from edictum import (
     Verdict,
     precondition,
 )
-from edictum.approval import ApprovalQueue, QueuedApproval, open_approvals
+from edictum.approval import ApprovalPending, ApprovalQueue, QueuedApproval, open_approvals
 from edictum.approval._context import list_differences
 from edictum.harness import ModelReply, ToolCallRequest, run_turn, tool
 from support.guards import approval_contract
@@ -216,6 +216,22 @@ async def test_a_preview_is_a_governed_call(queue: ApprovalQueue) -> None:
     preview = list(guard.audit.query(tool="show_branch"))[-1]
     assert (preview["outcome"], preview["parent_call_id"]) == ("executed", "c")
     assert guard.session().executions == 1
+
+
+async def test_a_question_that_is_asked_again_has_its_preview(queue: ApprovalQueue) -> None:
+    """A call that goes on does not run the preview again, which would count in its session."""
+    tools = {"delete_branch": {"preview": show_branch}, **TOOLS}
+    previews = []
+    for _ in range(3):
+        guard = make_guard(queue, tools=tools)
+        about: Any = {"session_id": "s", "call_id": "c", "park": True}
+        with pytest.raises(ApprovalPending) as pending:
+            await guard.dispatch("delete_branch", {"name": "old"}, delete_branch, **about)
+        previews.append(len(guard.local_sink.filter("call_executed")))
+    assert previews == [1, 0, 0]
+    found = await queue.get(pending.value.request.approval_id)
+    assert found is not None
+    assert found.context["preview"]["tool"] == "show_branch"
 
 
 async def test_a_preview_in_a_turn_is_one_of_its_tools(queue: ApprovalQueue) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from edictum import (
     ToolExecutionResult,
 )
 from edictum.approval import ApprovalDecision, ApprovalQueue, open_approvals
-from edictum.approval._sqlite_queue import SqliteApprovalStore
+from edictum.approval._sqlite_queue import SqliteApprovals, SqliteApprovalStore
 from edictum.testing import ApprovalQueueConformance
 from support.bundles import make_asking_bundle
 from support.guards import approval_contract
@@ -138,6 +139,9 @@ async def test_a_cancelled_caller_withdraws_its_request(url: str) -> None:
     guard = make_guard(url)
     running = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     request = await next_request(guard.approvals)
+    async with asyncio.timeout(LONG):
+        while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110 - no event for it
+            await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -145,6 +149,39 @@ async def test_a_cancelled_caller_withdraws_its_request(url: str) -> None:
     assert found is not None
     assert found.status == "withdrawn"
     assert actions(guard)[-1] == "call_approval_withdrawn"
+
+
+async def test_a_caller_that_is_cancelled_while_it_asks(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its question does not stay, although the store has it and the caller does not know."""
+    is_asking, is_cancelled = threading.Event(), threading.Event()
+
+    class SlowApprovals(SqliteApprovals):
+        def _run(self, db: Any, ops: Any, now: float) -> list[Any]:
+            done = super()._run(db, ops, now)
+            is_asking.set()
+            is_cancelled.wait(LONG)
+            return done
+
+    class SlowStore(SqliteApprovalStore):
+        def connect(self) -> Any:
+            return SlowApprovals(self)
+
+    queue = ApprovalQueue(SlowStore(url.removeprefix("sqlite:///")), wait_s=LONG)
+    guard = make_guard(url, approval_backend=queue)
+    running = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
+    await asyncio.to_thread(is_asking.wait, LONG)
+    running.cancel()
+    await asyncio.sleep(0)
+    is_cancelled.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await queue.pending() == []
+    assert guard.local_sink.events[-1].reason == "The caller was cancelled."
+    assert "policy error" not in caplog.text
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+        assert db.execute("SELECT status FROM approval").fetchall() == [("withdrawn",)]
 
 
 async def test_a_revoked_yes_does_not_start_the_tool(url: str) -> None:

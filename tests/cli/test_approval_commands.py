@@ -190,6 +190,35 @@ async def test_a_page_of_something_else() -> None:
         assert await run_by_link("approve", f"{address}/t/x") == 1
 
 
+async def test_what_helps_to_decide_is_shown(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As on the page: what differs from the last yes, why, the calls before, what a yes means."""
+
+    def show_order(amount: int) -> str:
+        return f"order of {amount}"
+
+    guard = Edictum(
+        contracts=[approval_contract("refund", message="sure?", timeout=LONG)],
+        approval_backend=url,
+        tools={
+            "refund": {"side_effect": "irreversible", "preview": show_order},
+            "show_order": {"side_effect": "read"},
+        },
+    )
+    for amount in (10, 20):
+        running = start(guard, amount, session_id="s-1")
+        request = await next_request(guard.approvals)
+        await run_command(url, "show", request.approval_id)
+        await run_command(url, "approve", request.approval_id)
+        await running
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "new amount: 20; approved last: 10" in shown
+    assert "asked by precondition ask: sure?" in shown
+    assert "preview show_order: order of 20" in shown
+    assert any(line.startswith("call ") and "refund" in line for line in shown)
+    assert any(line.startswith("a yes ") and "cannot be undone" in line for line in shown)
+    await guard.close()
+
+
 # --- Lists ----------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ class AgnoExchange:
             "flag": _find_mcp_error,
             "on_warn": on_warn,
             "context": context,
-            "parameters": _find_parameters(getattr(self.made_by, "function", None)),
+            "parameters": find_parameters(getattr(self.made_by, "function", None)),
             "is_plain": lambda: not _is_tool_result(self._returned),
         }
 
@@ -106,7 +106,7 @@ class AgnoExchange:
         return returned.model_copy(update=parts)
 
 
-def _find_parameters(function: Any) -> ReadLater:
+def find_parameters(function: Any) -> ReadLater:
     """Return what tells a tool's defaults: its function, or else its schema."""
     names = ("entrypoint", "parameters")
     return ReadLater(lambda: tuple(getattr(function, name, None) for name in names))

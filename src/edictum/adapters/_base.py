@@ -545,9 +545,10 @@ class Adapter(SelfTest):
         """
         if self._signals:
             details["control_flow"] = self._signals
-        if not self._parks or not self.guard._keeps_questions or "park" in details:
+        own = details.pop("park", None)
+        if not self._parks or not self.guard._keeps_questions:
             return
-        park = self.make_park(context)
+        park = own if callable(own) else self.make_park(context)
         if callable(park):
             details["park"] = park
         else:

@@ -1,4 +1,4 @@
-"""Agno: one hook for agents, teams and single tools, in ``run`` and in ``arun``."""
+"""Agno: ``govern(agent)``, or one hook for agents, teams and single tools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from inspect import isasyncgen, iscoroutinefunction
 from typing import Any, ClassVar
 
 from edictum.adapters._agno_call import AgnoExchange, Pieces
+from edictum.adapters._agno_pausing import HOOK_WAITS, let_model_pause, make_confirmed_park
 from edictum.adapters._base import Adapter
 from edictum.adapters._canary import CANARY
 from edictum.adapters._identity import Identity
@@ -18,7 +19,8 @@ CARRIED = ("user_message", "agent_message", "messages")
 
 
 class AgnoAdapter(Adapter):
-    """Governs an agent: ``Agent(tools=[...], tool_hooks=[AgnoAdapter(guard).as_tool_hook()])``.
+    """Governs an agent: ``AgnoAdapter(guard).govern(agent)``, or ``Agent(tool_hooks=[...])`` with
+    ``as_tool_hook()``, whose calls wait for people.
 
     RetryAgentRun and StopAgentRun are recorded as failures: a call that is given its slot back for
     them could be repeated without end.
@@ -37,6 +39,24 @@ class AgnoAdapter(Adapter):
                 setattr(error, name, None)  # written by the same tool, and read by the same model
         return super().with_redacted_text(error, text)
 
+    def make_park(self, context: Any) -> str:
+        """Say why a call waits that the model of a governed agent was not asked about."""
+        return HOOK_WAITS
+
+    def govern(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:
+        """Govern this agent, or this team and its members: put the hook first, and let runs pause
+        for calls that ask a person.
+        """
+        hook = self.as_tool_hook(on_postcondition_warn)
+        get_model = self.load("agno.models.utils").get_model
+        for agent in _list_agents(target):
+            if not any(getattr(it, "governor", None) is self for it in agent.tool_hooks or ()):
+                agent.tool_hooks = [hook, *(agent.tool_hooks or ())]
+            agent.model = get_model(agent.model)
+            if agent.model is not None:
+                let_model_pause(self, agent.model)
+        return target
+
     def as_tool_hook(self, on_postcondition_warn: OnWarn = None) -> Callable[..., Any]:
         """Return the hook for ``tool_hooks=[...]``; put it first."""
         self.load("agno")
@@ -52,8 +72,11 @@ class AgnoAdapter(Adapter):
             call = AgnoExchange(function_name, function_call, args, *about)
             if self.is_around(call.made_by, args):
                 return function_call(**args)
+            if (park := make_confirmed_park(self, call.made_by)) is not None:
+                call.details["park"] = park
             return self._arun(call) if iscoroutinefunction(function_call) else self._run(call)
 
+        vars(edictum_hook)["governor"] = self
         return edictum_hook
 
     def _run(self, call: AgnoExchange) -> Any:

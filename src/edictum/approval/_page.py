@@ -28,11 +28,11 @@ GRANT_SCOPES = {
 GRANT_ARGUMENTS = {"same": "with these arguments", "any": "with any arguments"}
 GRANT_TIMES = {"900": "15 minutes", "3600": "1 hour", "28800": "8 hours", "86400": "1 day"}
 STATUS_TEXTS = {
-    ApprovalStatus.APPROVED: "Approved",
-    ApprovalStatus.CLAIMED: "Approved; the call has taken the answer",
-    ApprovalStatus.USED: "Approved; the tool was started",
-    ApprovalStatus.DONE: "Approved; the tool has run",
-    ApprovalStatus.DENIED: "Denied",
+    ApprovalStatus.APPROVED: "Approved{by}",
+    ApprovalStatus.CLAIMED: "Approved{by}; the call has taken the answer",
+    ApprovalStatus.USED: "Approved{by}; the tool was started",
+    ApprovalStatus.DONE: "Approved{by}; the tool has run",
+    ApprovalStatus.DENIED: "Denied{by}",
     ApprovalStatus.TIMEOUT: "Expired without an answer",
     ApprovalStatus.WITHDRAWN: "Withdrawn: the call does not wait any more",
     ApprovalStatus.VOID: "Void: the answer does not count any more",
@@ -97,8 +97,8 @@ def _escape(text: Any) -> str:
 def _write_end(request: QueuedApproval) -> str:
     by = f" by {request.approver}" if request.approver else ""
     reason = f": {request.reason}" if request.reason else ""
-    ended = STATUS_TEXTS.get(request.status, str(request.status))
-    return f'<p class="status">{_escape(ended + by + reason)}</p>'
+    ended = STATUS_TEXTS[request.status].replace("{by}", by)
+    return f'<p class="status">{_escape(ended + reason)}</p>'
 
 
 def _write_arguments(request: QueuedApproval) -> str:

@@ -93,6 +93,13 @@ class Looking(OfOneRequest):
 
 
 @record
+class Measuring(OfOneRequest):
+    """Read for how many seconds a request can still be answered: 0 when it is not pending."""
+
+    approval_id: str
+
+
+@record
 class Taking(OfOneRequest):
     """Take the answer, if there is one. A yes is claimed; ``gives_up`` ends a request that has
     none.
@@ -204,6 +211,7 @@ QueueStep: TypeAlias = (
     Asking
     | Recalling
     | Looking
+    | Measuring
     | Taking
     | Answering
     | Remembering
@@ -355,6 +363,11 @@ def _look(step: Looking, row: RequestRow, now: float) -> Taken:
     return (), row
 
 
+def _measure(step: Measuring, row: RequestRow, now: float) -> Taken:
+    is_open = row.status is ApprovalStatus.PENDING
+    return (), max(row.expires_at - now, 0.0) if is_open else 0.0
+
+
 def _take(step: Taking, row: RequestRow, now: float) -> Taken:
     is_free = row.status is ApprovalStatus.APPROVED or (
         row.status is ApprovalStatus.CLAIMED and row.leased_until <= now
@@ -482,6 +495,7 @@ def _end(step: Ending, row: RequestRow, now: float) -> Taken:
 
 _RULES: dict[type[Any], Callable[[Any, RequestRow, float], Taken]] = {
     Looking: _look,
+    Measuring: _measure,
     Taking: _take,
     Answering: _answer,
     Revoking: _revoke,

@@ -36,9 +36,12 @@ class PushingStore(Protocol):
 
 
 class Waiter:
-    """A call that waits, in its event loop, for its request to change."""
+    """A call that waits, in its event loop, for its request to change. One that ``holds`` it has
+    asked: while it waits, the request is not taken over by another call.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool) -> None:
+        self.holds = holds
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
 
@@ -79,9 +82,9 @@ class Waiters:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def join(self, approval_id: str) -> Iterator[Waiter]:
+    def join(self, approval_id: str, *, holds: bool = True) -> Iterator[Waiter]:
         """Give a waiter that is woken when the request changes."""
-        waiter = Waiter()
+        waiter = Waiter(holds=holds)
         with self._lock:
             self._waiting.setdefault(approval_id, []).append(waiter)
             if self._thread is None:
@@ -110,6 +113,11 @@ class Waiters:
             if not self._waiting:
                 self._thread = None  # the next one that waits starts another
             return list(self._waiting)
+
+    def list_leases(self) -> list[str]:
+        """Return the requests whose askers wait."""
+        with self._lock:
+            return [key for key, them in self._waiting.items() if any(it.holds for it in them)]
 
     def _run(self) -> None:
         asyncio.run(StoreWatch(self, self._look, self._listen, self._renew_every_s).run())
@@ -141,7 +149,9 @@ class StoreWatch:
         while waiting := self._waiters.list_ids():
             renews = time.monotonic() - renewed_at >= self._renew_every_s
             try:
-                newest, changed = await self._look(since, waiting if renews else [])
+                newest, changed = await self._look(
+                    since, self._waiters.list_leases() if renews else []
+                )
             except EdictumError:  # the calls say why when their time is over
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue

@@ -24,6 +24,7 @@ from edictum.approval._steps import (
     Ending,
     Listing,
     Looking,
+    Measuring,
     Parking,
     Polling,
     QueueStep,
@@ -222,7 +223,11 @@ class ApprovalQueue:
             marks=mark_args(args),
             context=metadata.get("context"),
         )
-        asked: RequestRow = await self._send(Asking(made, self._lease_s, args))
+        try:
+            asked: RequestRow = await self._send(Asking(made, self._lease_s, args))
+        except asyncio.CancelledError:
+            self._take_back(made)
+            raise
         self._holders[asked.row_id] = made.holder
         self._notify(asked)
         return ApprovalRequest(
@@ -240,6 +245,13 @@ class ApprovalQueue:
             asked.grant_id,
             asked.parks,
         )
+
+    def _take_back(self, made: RequestRow) -> None:
+        """Withdraw a request that may be in the store although its caller does not know of it."""
+        with suppress(BackendError):
+            self._pool.send(
+                Operation(self._pool, "approval end", Withdrawing(made.row_id, made.holder))
+            )
 
     def _notify(self, asked: RequestRow) -> None:
         """Tell the notifiers; what fails there changes nothing about the request."""
@@ -373,6 +385,38 @@ class ApprovalQueue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EdictumInputError(f"limit is {limit!r:.80}.", hint="Use 1 or more.")
         return await Operation(self._pool, "approval", step)
+
+    async def wait_for_answers(
+        self, approval_ids: Iterable[str], timeout: float | None = None
+    ) -> list[str]:
+        """Return those of the ids for which a run that has paused can go on, as soon as there is
+        one: the request was answered, has expired, was withdrawn or is not known any more.
+
+        Nothing is claimed. Returns an empty list when the time, in seconds, is over.
+        """
+        watching = [asyncio.ensure_future(self._watch(it)) for it in dict.fromkeys(approval_ids)]
+        if not watching:
+            hint = "Pass the ids of open requests, such as parked.approval_ids."
+            raise EdictumInputError("wait_for_answers needs the id of a request.", hint=hint)
+        try:
+            ended, _ = await asyncio.wait(
+                watching, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            return [it.result() for it in watching if it in ended]
+        finally:
+            for it in watching:
+                it.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _watch(self, approval_id: str) -> str:
+        """Return the id once the request cannot be answered any more."""
+        with self._waiters.join(approval_id, holds=False) as waiter:
+            while True:
+                waiter.forget_changes()
+                left_s = await self._send(Measuring(approval_id))
+                if not left_s:
+                    return approval_id
+                await waiter.wait(min(left_s, self._lease_s))
 
     async def answer(
         self,

@@ -10,7 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from edictum.approval import ApprovalGrant, ApprovalQueue, QueuedApproval, open_approvals
+from edictum.approval import (
+    ApprovalGrant,
+    ApprovalQueue,
+    ApprovalStatus,
+    QueuedApproval,
+    open_approvals,
+)
+from edictum.approval._context import describe_yes, list_differences
 from edictum.audit._report_tables import escape_hidden
 from edictum.core.values import dumps
 from edictum.errors import EdictumConfigError
@@ -20,6 +27,10 @@ from edictum.sessions._urls import read_scheme, read_sqlite_path
 Shown: TypeAlias = QueuedApproval | ApprovalGrant
 R = TypeVar("R", QueuedApproval, ApprovalGrant)
 PAGE = 100
+ANSWERED = (  # by the approver; others were withdrawn, or are void, after that
+    *(ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED, ApprovalStatus.USED, ApprovalStatus.DONE),
+    ApprovalStatus.DENIED,
+)
 
 
 def open_store(url: str | None) -> ApprovalQueue:
@@ -105,11 +116,29 @@ def format_request(row: QueuedApproval) -> str:
     return "\n".join(lines)
 
 
+def _list_context(row: QueuedApproval) -> Iterator[tuple[str, str]]:
+    """Yield what helps to decide, as the page of the request says it."""
+    for change in list_differences(row.precedent, row.tool_args) if row.precedent else ():
+        if change.before != change.now:
+            was, now = (it or "(nothing)" for it in (change.before, change.now))
+            yield "new", f"{change.name}: {now}; approved last: {was}"
+    for asker in row.context.get("asked_by") or ():
+        yield "asked by", f"{asker['type']} {asker['name']}: {asker['message']}"
+    preview = row.context.get("preview") or {}
+    said = preview.get("result") or f"(none: {preview.get('problem')})"
+    yield "preview", f"{preview['tool']}: {said}" if preview else ""
+    yield "user said", row.context.get("prompt") or ""
+    for call in row.context.get("last_calls") or ():
+        yield "call", f"{call['outcome']}  {call['tool_name']} {call['tool_args']}"
+    yield "a yes", describe_yes(row) if row.status is ApprovalStatus.PENDING else ""
+
+
 def _list_facts(row: QueuedApproval) -> Iterator[tuple[str, str]]:
     yield "request", row.approval_id
     yield "question", row.message
     yield "tool", row.tool_name
     yield "arguments", dumps(row.tool_args)
+    yield from _list_context(row)
     yield "principal", dumps(row.principal) if row.principal else ""
     yield "session", row.session_id or ""
     yield "contract", row.contract or ""
@@ -117,7 +146,7 @@ def _list_facts(row: QueuedApproval) -> Iterator[tuple[str, str]]:
     silence = "runs" if row.timeout_effect == "allow" else "is denied"
     yield "until", f"{format_moment(row.expires_at)}; without an answer the call {silence}"
     yield "approvers", "; ".join(dumps(terms) for terms in row.approvers)
-    by = f" by {row.approver}" if row.approver else ""
+    by = f" by {row.approver}" if row.approver and row.status in ANSWERED else ""
     yield "status", f"{row.status}{by}"
     yield "reason", row.reason or ""
     for answer in row.answers:

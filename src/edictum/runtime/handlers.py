@@ -234,7 +234,30 @@ class EffectHandlers:
             asked["raw_args"] = call.effective_args
         effect.metadata["context"]["last_calls"] = self._local.list_last_calls(call.run_id)
         ask = partial(_pass_signals, self._approval.request_approval, effect.control_flow, asked)
-        return ask() if effect.preview is None else _preview_then(ask, effect)
+        return ask() if effect.preview is None else self._preview_then(ask, effect)
+
+    async def _preview_then(self, ask: Callable[[], Any], effect: Ask) -> Any:
+        """Find out what the call would change, then ask; a preview that fails says why. A question
+        that is asked again has its preview.
+        """
+        assert effect.preview is not None
+        if not await self._is_known(effect):
+            try:
+                preview = await effect.preview(effect.call)
+            except Exception as exc:
+                preview = {"problem": describe(exc)}
+            effect.metadata["context"]["preview"] = preview
+        answer = ask()
+        return await answer if isawaitable(answer) else answer
+
+    async def _is_known(self, effect: Ask) -> bool:
+        """Return whether this question was asked before, and can be found again."""
+        found = self._find_question(FindQuestion(effect.call, effect.metadata["call_digest"]))
+        try:
+            known = await found if isawaitable(found) else found
+        except Exception:  # asking will tell why
+            return False
+        return bool(getattr(known, "digest", None) == effect.metadata["digest"])
 
     def _await_decision(self, effect: AwaitDecision) -> Any:
         assert self._approval is not None
@@ -273,18 +296,6 @@ class EffectHandlers:
         elif type(sent) is Reservation and sent.hold and type(result) is Grant and result.granted:
             return self.wiring.ledger.settle(release_of(sent))
         return None
-
-
-async def _preview_then(ask: Callable[[], Any], effect: Ask) -> Any:
-    """Find out what the call would change, then ask; a preview that fails says why."""
-    assert effect.preview is not None
-    try:
-        preview = await effect.preview(effect.call)
-    except Exception as exc:
-        preview = {"problem": describe(exc)}
-    effect.metadata["context"]["preview"] = preview
-    answer = ask()
-    return await answer if isawaitable(answer) else answer
 
 
 def _pass_signals(

@@ -273,6 +273,44 @@ class ApprovalQueueConformance(ApprovalConformance):
         for other in (("s-2", "c-1", "what"), ("s-1", "c-2", "what"), ("s-1", "c-1", "else")):
             assert await later.find(*other) is None
 
+    @_in_loop
+    async def test_a_process_hears_of_answers_to_questions_of_others(self) -> None:
+        """Fail if a run that has paused is not woken, or if its answer is claimed by that."""
+        queue = self.open_queue()
+        asked = [await self._ask_for(queue, f"c-{number}") for number in range(3)]
+        ids = [it.approval_id for it in asked]
+        for approval_id in ids:
+            await queue.park(approval_id)
+        worker = self.open_queue()
+        assert await worker.wait_for_answers(ids, timeout=SOON) == []
+        for approval_id, approved in ((ids[1], True), (ids[0], False)):
+            waiting = asyncio.ensure_future(worker.wait_for_answers(ids, timeout=LATER))
+            await asyncio.sleep(SOON)
+            assert not waiting.done()
+            await self.open_queue().answer(approval_id, approved, approver="ann")
+            assert await waiting == [approval_id]
+            ids.remove(approval_id)
+        assert await worker.wait_for_answers(["unknown", *ids], timeout=LATER) == ["unknown"]
+        taken = await queue.take(asked[1].approval_id)
+        assert taken is not None
+        assert taken.approved
+
+    @_in_loop
+    async def test_a_process_hears_when_the_time_of_a_question_is_over(self) -> None:
+        queue = self.open_queue()
+        request = await self._ask_for(queue, timeout=5 * SOON)
+        await queue.park(request.approval_id)
+        ids = [request.approval_id]
+        assert await self.open_queue().wait_for_answers(ids, timeout=LATER) == ids
+
+    @_in_loop
+    async def test_who_only_hears_of_answers_holds_no_question(self) -> None:
+        """Fail if a question whose asker is gone is not handed over to the same call."""
+        first = await self._ask_for(self.open_queue(AT_ONCE), "c-1")
+        worker = self.open_queue(lease_s=1.0)
+        await worker.wait_for_answers([first.approval_id], timeout=1.5)
+        assert (await self._ask_for(self.open_queue(), "c-2")).approval_id == first.approval_id
+
     # --- Used once --------------------------------------------------------------------------------
 
     @_in_loop

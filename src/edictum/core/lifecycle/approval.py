@@ -46,6 +46,7 @@ VOID = AuditAction.CALL_APPROVAL_VOID
 GRANT_USED = AuditAction.CALL_GRANT_USED
 NOTE_MAX_CHARS = 1_000
 PROMPT_MAX_CHARS = 2_000
+CALLER_CANCELLED = "The caller was cancelled."
 NO_REQUESTER = (
     "Approval required, and not from the requester; but the call has no principal that says who"
     " that is"
@@ -151,6 +152,10 @@ def _ask_person(
     if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
         reason = f"Approval required but no approval backend configured: {decision.reason}"
         return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
+    if isinstance(request, Failed) and not isinstance(request.error, Exception):
+        return admission.deny(
+            replace(decision, effect="deny", reason=CALLER_CANCELLED), DENIED_BY_PERSON
+        )
     if not hasattr(request, "approval_id"):
         return _deny_unanswered(admission, "could not be asked", request)
     is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
@@ -190,7 +195,7 @@ def _describe_context(
         "asked_by": [
             {
                 "name": asker.id if isinstance(asker, Contract) else asker.name,
-                "type": asker.source,
+                "type": asker.source.removeprefix("yaml_"),
                 "message": redact(messages.get(id(asker)) or decision.reason or ""),
             }
             for asker in decision.askers
@@ -253,7 +258,7 @@ def _await_person(
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
             return _deny_unanswered(admission, "did not answer", reply), about
-        answer = PersonsAnswer(WITHDRAWN, False, "The caller was cancelled.")
+        answer = PersonsAnswer(WITHDRAWN, False, CALLER_CANCELLED)
     ended = yield from _apply_answer(admission, config, answer, about)
     # without a yes there is nothing to use: silence was taken for consent
     if answer.action in (GRANTED, GRANT_USED):
