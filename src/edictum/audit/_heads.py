@@ -213,11 +213,11 @@ class SinkChain:
 
     def advance(self, position: ChainPosition) -> bool:
         """Go on behind a record that was written; return whether a head is due."""
-        if not self.has_unlisted():
-            self._due_at = time.monotonic() + self.head_seconds
+        now, count = time.monotonic(), position.sequence - self._listed
+        if count == 1 and not self._ended:
+            self._due_at = now + self.head_seconds
         self.position = position
-        count = position.sequence - self._listed
-        return count >= self._head_events or time.monotonic() >= self._due_at
+        return count >= self._head_events or now >= self._due_at
 
     def has_unlisted(self) -> bool:
         """Return whether there are records that no head lists."""
