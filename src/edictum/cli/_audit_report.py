@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     what = "the bundle that was in force, to tell which contracts never fired; several are layers"
     parser.add_argument("--bundle", action="append", default=[], metavar="FILE", help=what)
+    ledger = "the URL of the session store of the same calls: what each session spent is read there"
+    parser.add_argument("--ledger", metavar="URL", help=ledger)
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="all figures as one JSON object")
     formats.add_argument("--csv", action="store_true", help="table, row, column, value")
@@ -39,7 +41,13 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     contracts = read_contract_ids(options.bundle)
     progress = ProgressBar()
     filters = read_filter_options(options)
-    made = report(options.files, contracts=contracts, on_progress=progress, **filters)
+    made = report(
+        options.files,
+        contracts=contracts,
+        ledger=options.ledger,
+        on_progress=progress,
+        **filters,
+    )
     progress.clear()
     if options.html is not None:
         Path(options.html).write_text(made.to_html(options.title), encoding="utf-8")
