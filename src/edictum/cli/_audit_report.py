@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from edictum.audit import CollectingAuditSink, report
+from edictum.audit._heads import refuse_chained_log
 from edictum.audit._query import list_contract_ids
 from edictum.audit._report_tables import list_tables
 from edictum.cli._audit_options import (
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Print or write the report; return 1 if something in the log could not be read."""
+    if options.html is not None:
+        refuse_chained_log(Path(options.html))
     contracts = read_contract_ids(options.bundle)
     progress = ProgressBar()
     filters = read_filter_options(options)
