@@ -852,7 +852,8 @@ class Edictum(OlderGuard):
     @property
     def audit(self) -> GuardAudit:
         """What the guard's sinks keep, for questions: ``guard.audit.query(tool="refund")``."""
-        return GuardAudit((*self._state.wiring.sinks, self.local_sink), self._state.policy)
+        wiring = self._state.wiring
+        return GuardAudit((*wiring.sinks, self.local_sink), self._state.policy, wiring.ledger)
 
     @property
     def audit_sink(self) -> AuditSink:

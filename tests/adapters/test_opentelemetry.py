@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -18,26 +19,39 @@ from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from edictum import Edictum, ToolCall, Verdict, precondition
+from edictum import Edictum, InMemoryApprovalBackend, Verdict, precondition
 from edictum.adapters import OpenAIAgentsAdapter, PydanticAIAdapter
 from support.otlp import Application, Span, application, observed
 
 pytestmark = pytest.mark.s1  # needs pydantic_ai
 
-QUERIES = ("allowed", "denied", "failing")
-OUTCOMES = {"allowed": "executed", "denied": "denied", "failing": "failed"}
+TIMEOUT_S = 2
+OUTCOMES = {
+    "allowed": "executed",
+    "approved": "executed",
+    "denied": "denied",
+    "slow": "timeout",
+    "failing": "failed",  # the last: a framework may pass the exception on
+}
+QUERIES = tuple(OUTCOMES)
 
 
-@precondition("search", id="no-denied")
-def judge(call: ToolCall) -> Verdict:
-    return Verdict.fail("not this") if call.args["query"] == "denied" else Verdict.pass_()
+def refuse(query: str) -> Any:
+    return lambda call: Verdict.fail(query) if call.args["query"] == query else Verdict.pass_()
 
 
-def search(query: str) -> str:
+CONTRACTS = [
+    precondition("search", id="no-denied")(refuse("denied")),
+    precondition("search", id="ask", effect="approve")(refuse("approved")),
+]
+
+
+async def search(query: str) -> str:
     """Search the index."""
     with application().tracer.start_as_current_span(f"work on {query}"):
         if query == "failing":
             raise ValueError("it fails")
+        await asyncio.sleep(60 if query == "slow" else 0)
         return f"found {query}"
 
 
@@ -74,6 +88,14 @@ async def run_openai_agents(guard: Edictum, app: Application) -> None:
     await Runner.run(OpenAIAgentsAdapter(guard).govern(agent), "go")
 
 
+def make_guard() -> Edictum:
+    return Edictum(
+        contracts=CONTRACTS,
+        approval_backend=InMemoryApprovalBackend(answer=True),
+        tools={"search": {"timeout_s": TIMEOUT_S}},
+    )
+
+
 def find_ancestors(span: Span, spans: list[Span]) -> list[Span]:
     by_id = {each.span_id: each for each in spans}
     found = []
@@ -88,7 +110,7 @@ async def test_calls_are_inside_the_spans_of_the_framework(
 ) -> None:
     """One span for each call, below the framework's own; what the tool does is inside it."""
     with app.tracer.start_as_current_span(f"request for {run.__name__}") as request:
-        await run(Edictum(contracts=[judge]), app)
+        await run(make_guard(), app)
     trace_id = request.get_span_context().trace_id.to_bytes(16, "big")
     spans = [span for span in app.receiver.spans() if span.trace_id == trace_id]
     ours = {
@@ -103,4 +125,8 @@ async def test_calls_are_inside_the_spans_of_the_framework(
         assert names[-1] == f"request for {run.__name__}"
         assert any("agent" in name.lower() for name in names[1:-1])  # spans of the framework
     work = {span.name: span.parent_id for span in spans if span.name.startswith("work on")}
-    assert work == {f"work on {query}": ours[query].span_id for query in ("allowed", "failing")}
+    assert work == {f"work on {it}": ours[it].span_id for it in QUERIES if it != "denied"}
+    assert [name for name, _ in ours["approved"].events] == [
+        "edictum.call_approval_requested",
+        "edictum.call_approval_granted",
+    ]

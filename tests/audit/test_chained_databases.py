@@ -250,6 +250,24 @@ def test_a_call_whose_process_ended_is_in_doubt_and_not_a_gap(
     PORTAL.run(ledger.close())
 
 
+@pytest.mark.parametrize("heads", ["kept", "removed", "removed, and a key is given"])
+def test_a_line_before_the_others_does_not_hide_a_chain_from_the_ledger(
+    tmp_path: Path, heads: str
+) -> None:
+    """A log that is compared with its ledger is verified as well, whatever its first line is."""
+    public, path = generate_key(tmp_path / "key"), tmp_path / "audit.jsonl"
+    ledger = f"sqlite:///{tmp_path}/sessions.db"
+    sink = FileAuditSink(path, chain=Chain(key=tmp_path / "key"))
+    guard = Edictum(backend=ledger, audit_sink=sink)
+    guard.dispatch_sync("t", {"amount": 500}, lambda amount: 1, session_id="s")
+    PORTAL.run(guard.close())
+    path.write_text("x\n" + path.read_text().replace("500", "5", 1))
+    if heads != "kept":
+        Path(f"{path}.heads").unlink()
+    found = verify(path, public_key=public if "key" in heads else None, ledger=ledger)
+    assert found.counts["changed"] == 1, found
+
+
 @pytest.mark.parametrize("name", ["sqlite:///{}/other.db", "memory:"])
 def test_a_ledger_that_opening_would_make_is_refused(tmp_path: Path, name: str) -> None:
     """A misspelled name would agree with every log."""

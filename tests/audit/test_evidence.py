@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -184,6 +185,46 @@ def test_changed_evidence_proves_nothing(
     code, told = case.check(capsys)
     assert code == 1
     assert text in told
+
+
+NOT_EVIDENCE = {
+    "nothing": "",
+    "another value": "[]",
+    "a number that is too large": '{"x":' + "9" * 400 + "}",
+    "too deep": "[" * 100_000 + "]" * 100_000,
+    "half of a surrogate pair": '{"x":"\\ud800"}',
+    "not a number": '{"x":NaN}',
+}
+
+
+@pytest.mark.parametrize("name", NOT_EVIDENCE)
+def test_a_file_that_is_not_evidence_is_said(
+    case: Case, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """In a sentence, whatever it holds."""
+    case.evidence.write_text(NOT_EVIDENCE[name])
+    code, told = case.check(capsys)
+    assert code == 1
+    assert "WRONG: the file is not evidence, or was changed: " in told
+
+
+def test_a_key_that_cannot_be_used_is_said(
+    case: Case, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The file is not blamed for it."""
+    (tmp_path / "bad.pub").write_text("x")
+    code, told = case.check(capsys, "--public-key", str(tmp_path / "bad.pub"))
+    assert (code, told.startswith("WRONG: the public key cannot be used: ")) == (1, True)
+
+
+def test_a_policy_that_is_not_in_the_file_is_said(
+    case: Case, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The events are proven, but not by which rules they were judged."""
+    write_evidence(case.log, case.evidence, key=tmp_path / "key", session="s1")
+    code, told = case.check(capsys)
+    assert code == 0
+    assert re.search(r"The text of the policy [0-9a-f]{64} is not in the file\.", told)
 
 
 def test_evidence_signed_by_another_key_proves_nothing(

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,7 @@ from edictum import (
 from edictum.audit import EventReader, export, query, report
 from edictum.audit import _reading as reading_module
 from edictum.audit import _report as report_module
+from edictum.cli.main import main
 
 START = datetime(2026, 7, 1, 9, 30, tzinfo=UTC)
 BUNDLE = """\
@@ -467,6 +469,33 @@ def test_report_agrees_with_a_plain_count(drawn):
         found = total.find_percentile(50)
         assert found is not None
         assert middle * 0.99 - 1 <= found <= max(middle * 1.5, 1.5)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_report_has_what_each_session_spent(tmp_path, capsys, store):
+    """The ledger is asked for it: by the guard, or by the URL of its store."""
+    url, log = f"sqlite:///{tmp_path}/sessions.db", tmp_path / "audit.jsonl"
+    tools = {"refund": {"amounts": {"refunded": "args.amount", "cost": 0.015}}}
+    backend = {} if store == "memory" else {"backend": url}
+    guard = Edictum(audit_sink=FileAuditSink(log), tools=tools, **backend)
+    for session, amount in (("s1", 20), ("s2", 1_000.5), ("s1", 30)):
+        guard.run_sync("refund", {"amount": amount}, lambda amount: "paid", session_id=session)
+    guard.run_sync("look", {}, lambda: 1, session_id="s3")
+    expected = {
+        "s1": {"refunded": 50.0, "cost": 0.03},
+        "s2": {"refunded": 1_000.5, "cost": 0.015},
+    }
+    assert guard.audit.report().spent is None
+    assert guard.audit.report(amounts=True).spent == expected
+    assert guard.audit.report(amounts=True, session="s2").spent == {"s2": expected["s2"]}
+    if store == "sqlite":
+        assert main(["audit", "report", str(log), "--ledger", url, "--csv"]) == 0
+        told = capsys.readouterr().out
+        assert "Amounts that sessions spent,4,spent,1000.5" in told
+        made = report(log, ledger=url)
+        assert re.search(r"s2 +refunded +1,000\.5\n", made.to_text())
+        assert "<td>refunded</td>" in made.to_html()
+    asyncio.run(guard.close())
 
 
 def test_timeline_has_the_calls_where_they_were():

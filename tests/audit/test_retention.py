@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from edictum import AuditEvent, EdictumConfigError, FileAuditSink
-from edictum.audit import Chain, query, verify
+from edictum.audit import Chain, export, query, verify, write_evidence
 from edictum.audit._rotation import describe_file
 from edictum.audit.chain import follow_head, read_head
+from edictum.cli.main import main
 
 OLD = datetime.now(UTC) - timedelta(days=200)
 
@@ -175,3 +176,35 @@ def test_retention_needs_a_chain(path: Path) -> None:
     """Without heads there is no place for what is left of a file."""
     with pytest.raises(EdictumConfigError, match="retain= needs a chain"):
         FileAuditSink(path, retain="180d")
+
+
+# --- Files that are written beside a log ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.7.gz", "audit.jsonl.gz", "audit.jsonl.heads"],
+)
+def test_nothing_that_is_written_takes_the_place_of_a_part_of_a_chained_log(
+    path: Path, name: str
+) -> None:
+    """Nor a name that would be read as one: the log would have those events twice."""
+    with closing(open_sink(path, chain=True, retain="180d")) as sink:
+        emit(sink, *"123")
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    target = path.with_name(name)
+    linked = path.parent / "linked"
+    linked.symlink_to(target)
+    for written in (target, linked):
+        with pytest.raises(EdictumConfigError, match="a part of the chained log"):
+            export(query(path, tool="3"), written)
+        with pytest.raises(EdictumConfigError, match="a part of the chained log"):
+            write_evidence(path, written)
+        assert main(["audit", "report", str(path), "--html", str(written)]) == 2
+        other = str(path.with_name("evidence.json"))
+        command = ["audit", "evidence", str(path), "--to", other, "--script", str(written)]
+        assert main(command) == 2
+    linked.unlink()
+    after = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert after == before
+    export(query(path), path.with_name("audit.csv"), format="csv")

@@ -184,6 +184,26 @@ def test_a_line_moved_between_two_writers_is_not_an_offence(log: Log) -> None:
     assert log.verify().ok
 
 
+def test_records_of_a_writer_that_no_head_lists_are_noted(log: Log) -> None:
+    """Nothing tells them from those of a process that was killed, so it is said where they are."""
+    place = ChainPosition("f" * 32)
+    first, place = place.append('{"tool_name":"forged"}')
+    second, _ = place.append('{"tool_name":"forged"}')
+    edit(log.path, lambda lines: [*lines[:8], first, second, *lines[8:]])
+    found = log.verify()
+    assert (found.ok, found.unlisted) == (True, 2)
+    (note,) = found.notes
+    assert note.startswith(f"{log.path}:9: records 1 to 2 of {'f' * 32}: no head lists this")
+
+
+def test_records_behind_the_newest_head_are_only_counted(log: Log) -> None:
+    """A process that goes on writing is the usual reason."""
+    record, _ = ChainPosition("f" * 32).append('{"tool_name":"newest"}')
+    edit(log.path, lambda lines: [*lines, record])
+    found = log.verify()
+    assert (found.ok, found.unlisted, found.notes) == (True, 1, [])
+
+
 # --- Heads ----------------------------------------------------------------------------------------
 
 

@@ -505,6 +505,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "report": {
         "source": "as in `query`",
         "contracts": "ids of the contracts that were in force",
+        "ledger": "the ledger of the same calls, or its URL: what each session spent is read there",
         "on_progress": "as in `query`",
         "**wanted": "which events",
     },

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from edictum.audit._filters import EventData, FilterOptions, read_filter
-from edictum.audit._heads import NumberedLine
+from edictum.audit._heads import NumberedLine, refuse_chained_log
 from edictum.audit._keys import HeadSigner, KeyPath
 from edictum.audit._reading import LogReading, parse_line
 from edictum.audit._verify import find_chain_reader
@@ -33,7 +33,7 @@ SHOWN_FIELDS = ("tool_name", "tool_args", "reason", "principal", "timestamp")
 class Evidence:
     """What was written: ``selected`` events, in ``records`` records with those that prove them.
 
-    ``unlisted`` of the events are behind the newest head, so nothing proves them yet.
+    ``unlisted`` of the events are listed by no head, so nothing proves them (yet).
     ``unknown_policies`` are versions in the events whose text was not given.
     """
 
@@ -61,6 +61,7 @@ def write_evidence(
     the private key of the log: it signs the digests of all parts. Without it the examiner cannot
     know that nothing was taken out.
     """
+    refuse_chained_log(Path(path))
     signer = None if key is None else HeadSigner(key)
     reader = find_chain_reader(source)
     heads = dict(_read_positions(reader.read_heads(LogReading())))

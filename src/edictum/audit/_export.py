@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, TypeAlias, get_args
 from edictum._audit_event import AuditEvent
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData
+from edictum.audit._heads import refuse_chained_log
 from edictum.audit._report_tables import disarm_formulas
 from edictum.audit.chain import canonicalize_data
 from edictum.core.values import dumps, write_sorted
@@ -32,10 +33,11 @@ def export(
     ``format`` is "jsonl" (the events as they are; records of a chain can be verified), "csv" (one
     column for each field) or "cloudevents" (JSON lines, one CloudEvents 1.0 object each). A name
     that ends in ``.gz`` or ``.zst`` (extra ``zstd``) is compressed. The file appears when it is
-    complete, and is private to its owner.
+    complete, and is private to its owner. It cannot take the place of a part of a chained log.
     """
     check_format(format)
     target = Path(path)
+    refuse_chained_log(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with ExitStack() as stack:

@@ -1,8 +1,10 @@
-"""A ledger and an audit compared: calls that only one of the two knows of, or knows the end of."""
+"""A ledger and an audit together: calls that only one of the two knows of, or knows the end of; and
+what sessions spent, which only the ledger knows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
@@ -83,13 +85,13 @@ def compare_with_ledger(events: Iterable[EventData], ledger: Any) -> Iterator[Le
     ``ledger`` is one, or its URL. Sessions that it has forgotten are not compared. Calls of child
     sessions count in those above as well, but their events name the child only.
     """
-    snapshots = _read_sessions(ledger)
+    snapshots = read_sessions(ledger)
     tallies = {it.session_id: SessionTally(it.totals) for it in snapshots}
     for event in events:
         tally = tallies.get(event.get("session_id") or "")
         if tally is not None:
             tally.add(event)
-    counted_now = {it.session_id: it.totals for it in _read_sessions(ledger)}
+    counted_now = {it.session_id: it.totals for it in read_sessions(ledger)}
     for session, tally in tallies.items():
         counted, in_doubt = tally.counted, tally.count_in_doubt()
         known = counted_now.get(session, counted).executions
@@ -129,7 +131,18 @@ def _describe_doubt(session: str, count: int) -> LedgerDifference:
     return LedgerDifference(f"session {session!r}: {calls} in doubt: {why}", count)
 
 
-def _read_sessions(ledger: Any) -> Any:
+def read_spent(ledger: Any, sessions: Container[str]) -> dict[str, dict[str, float]]:
+    """Return what some sessions have spent, by the name of the amount, as their ledger has it."""
+    found = {}
+    for snapshot in read_sessions(ledger):
+        amounts = snapshot.amounts.get("")  # of all tools
+        if amounts and snapshot.session_id in sessions:
+            found[snapshot.session_id] = {name: each.spent for name, each in amounts.items()}
+    return found
+
+
+def read_sessions(ledger: Any) -> Any:
+    """Return what a ledger, or the one that a URL names, has counted of each session."""
     if isinstance(ledger, str):
         check_store_exists(ledger)
     opened = open_ledger(ledger) if isinstance(ledger, str) else ledger

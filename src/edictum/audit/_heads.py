@@ -18,7 +18,13 @@ from typing import IO, TypeAlias
 
 from edictum._logs import AUDIT_HEADS, log
 from edictum.audit._keys import HeadSigner, KeyPath
-from edictum.audit._reading import BOM, JsonLinesReader, LogReading, read_log_lines
+from edictum.audit._reading import (
+    BOM,
+    JsonLinesReader,
+    LogReading,
+    is_part_of,
+    read_log_lines,
+)
 from edictum.audit.chain import (
     ChainHead,
     ChainPosition,
@@ -101,6 +107,18 @@ def hold_folder(folder: Path) -> Iterator[None]:
 def name_heads(path: Path) -> Path:
     """Return the file of heads of a log."""
     return path.with_name(f"{path.name}.heads")
+
+
+def refuse_chained_log(path: Path) -> None:
+    """Raise if a file that is to be written would replace a part of a chained log."""
+    target = path.resolve()
+    for heads in target.parent.glob("*.heads"):
+        if target == heads or is_part_of(target, heads.with_suffix("")):
+            raise EdictumConfigError(
+                f"{path} is, or would be read as, a part of the chained log"
+                f" {heads.with_suffix('')}.",
+                hint="Choose another name.",
+            )
 
 
 class HeadFile:
@@ -213,11 +231,11 @@ class SinkChain:
 
     def advance(self, position: ChainPosition) -> bool:
         """Go on behind a record that was written; return whether a head is due."""
-        if not self.has_unlisted():
-            self._due_at = time.monotonic() + self.head_seconds
+        now, count = time.monotonic(), position.sequence - self._listed
+        if count == 1 and not self._ended:
+            self._due_at = now + self.head_seconds
         self.position = position
-        count = position.sequence - self._listed
-        return count >= self._head_events or time.monotonic() >= self._due_at
+        return count >= self._head_events or now >= self._due_at
 
     def has_unlisted(self) -> bool:
         """Return whether there are records that no head lists."""

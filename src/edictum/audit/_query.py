@@ -48,18 +48,24 @@ def report(
     source: Any,
     *,
     contracts: Iterable[str] = (),
+    ledger: Any = None,
     on_progress: Callable[[LogReading], None] | None = None,
     **wanted: Unpack[FilterOptions],
 ) -> Report:
     """Return what the events of a source come to; those that match, as in ``query``.
 
     ``contracts`` are the ids of the contracts that were in force: the report says which of them
-    never fired.
+    never fired. ``ledger`` is the ledger of the same calls, or its URL: the report has the amounts
+    that it has counted for each session, which are not in events.
     """
     events = query(source, on_progress=on_progress, **wanted)
     builder = ReportBuilder()
     for event in events:
         builder.add(event)
+    if ledger is not None:
+        from edictum.audit._gaps import read_spent  # it imports the stores
+
+        builder.spent = read_spent(ledger, builder.sessions.rows)
     return builder.build(contracts, events.wanted, events.reading)
 
 
@@ -69,9 +75,10 @@ class GuardAudit:
     The first sink that can be read back is asked, and the memory of the guard if there is none.
     """
 
-    def __init__(self, sinks: Sequence[Any], policy: Policy) -> None:
+    def __init__(self, sinks: Sequence[Any], policy: Policy, ledger: Any) -> None:
         self._sinks = sinks
         self._policy = policy
+        self._ledger = ledger
 
     def query(
         self,
@@ -85,15 +92,17 @@ class GuardAudit:
     def report(
         self,
         *,
+        amounts: bool = False,
         on_progress: Callable[[LogReading], None] | None = None,
         **wanted: Unpack[FilterOptions],
     ) -> Report:
         """Return what the events that match come to, and which of the guard's contracts never
-        fired.
+        fired. With ``amounts`` the ledger is asked what each session has spent.
         """
         return report(
             self._find_source(),
             contracts=list_contract_ids(self._policy),
+            ledger=self._ledger if amounts else None,
             on_progress=on_progress,
             **wanted,
         )

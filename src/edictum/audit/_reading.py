@@ -125,14 +125,26 @@ def _open_log(path: Path) -> IO[bytes]:
     raise FileNotFoundError(path)
 
 
+def _match_older(name: str, log: str) -> re.Match[str] | None:
+    """Return how a file of this name is numbered, if it is taken for an older file of a log."""
+    return _ROTATED.fullmatch(name.removeprefix(log)) if name.startswith(log) else None
+
+
+def is_part_of(path: Path, log: Path) -> bool:
+    """Return whether a file is a log, or would be read as one of its older files."""
+    one, other = path.resolve(), log.resolve()
+    is_named_so = one.name == other.name or _match_older(one.name, other.name) is not None
+    return one.parent == other.parent and is_named_so
+
+
 def find_older_files(path: Path) -> list[Path]:
     """Return the older files of a log, newest first."""
     if not path.parent.is_dir():
         return []
     found: list[tuple[int, Path]] = []
     for other in path.parent.iterdir():
-        match = _ROTATED.fullmatch(other.name.removeprefix(path.name))
-        if match and other.name.startswith(path.name) and other.is_file():
+        match = _match_older(other.name, path.name)
+        if match and other.is_file():
             number = int(match["number"] or 0)
             found.append((-number if match["mark"] == "-" else number, other))  # dates grow
     names = {other.name for _, other in found}

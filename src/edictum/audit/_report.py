@@ -252,6 +252,7 @@ class Report:
     ``principals`` have a ``CallTally`` each. ``denials`` are by source and name of what decided.
     ``never_fired`` are those of the given contracts that never objected. ``prompts_per_100`` is how
     often a person was asked in 100 consequential calls (write, irreversible), None without such.
+    ``spent`` are the amounts of sessions by name, if a ledger was given.
     """
 
     wanted: EventFilter
@@ -272,6 +273,7 @@ class Report:
     policy_errors: int
     policies: dict[str, int]
     timeline: Timeline
+    spent: dict[str, dict[str, float]] | None = None
 
     @property
     def calls(self) -> int:
@@ -305,6 +307,7 @@ class Report:
             "actions": self.actions,
             "tools": _describe_tallies("tool", self.tools),
             "sessions": _describe_tallies("session", self.sessions),
+            "spent": self.spent,
             "principals": _describe_tallies("principal", self.principals),
             "denials": [
                 {"source": source, "name": name, **asdict(row)}
@@ -369,6 +372,7 @@ class ReportBuilder:
         self.contracts = BoundedTable(ContractUse)
         self.policies: Counter[str] = Counter()
         self.timeline = Timeline()
+        self.spent: dict[str, dict[str, float]] | None = None
         self._asked: dict[str, None] = {}  # ids of questions, the newest ones
         self._asked_again = 0  # events of questions that a restarted process has found
 
@@ -474,6 +478,7 @@ class ReportBuilder:
             policy_errors=self.policy_errors,
             policies=dict(self.policies.most_common()),
             timeline=self.timeline,
+            spent=self.spent,
         )
 
 

@@ -19,6 +19,10 @@ class Share(float):
     """A number from 0 to 1 that people read in percent."""
 
 
+class Spent(float):
+    """An amount, of which people read all digits."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportTable:
     """Rows of texts and numbers, with a title and, if needed, a note below."""
@@ -46,6 +50,7 @@ def list_tables(report: Report) -> list[ReportTable]:
         _tabulate_contracts(report),
         _tabulate_slowest(report),
         _tabulate_tallies("What each session spent", "session", report.sessions),
+        _tabulate_spent(report),
         _tabulate_tallies("On whose behalf", "principal", report.principals),
         _tabulate_problems(report),
     )
@@ -154,6 +159,17 @@ def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> 
     return ReportTable(title, columns, rows if is_known else (), _name_others(table))
 
 
+def _tabulate_spent(report: Report) -> ReportTable:
+    """Tabulate amounts, of the sessions with the most calls first."""
+    spent = report.spent or {}
+    rows = tuple(
+        (session, name, Spent(amount))
+        for session, _ in report.sessions.sort()
+        for name, amount in sorted(spent.get(session, {}).items())
+    )
+    return ReportTable("Amounts that sessions spent", ("session", "amount", "spent"), rows)
+
+
 def _tabulate_problems(report: Report) -> ReportTable:
     note = "; ".join(report.reading.examples)
     return ReportTable(
@@ -184,6 +200,8 @@ def format_cell(value: Any) -> str:
         return "-"
     if isinstance(value, Share):
         return format_share(value)
+    if isinstance(value, Spent):
+        return f"{value:,.6f}".rstrip("0").removesuffix(".")
     if isinstance(value, float):
         return f"{value:,.1f}".removesuffix(".0")
     return f"{value:,}" if isinstance(value, int) else escape_hidden(str(value))

@@ -59,8 +59,9 @@ class Verification:
     """What ``verify`` found.
 
     ``problems`` are the first of them, ``counts`` says how many of each kind there are. ``notes``
-    are no sign of tampering: a line that a crash has cut, for one. ``unlisted`` records were
-    written after the newest head: that nothing is missing behind them cannot be known. ``key``
+    are no sign of tampering by themselves: a line that a crash has cut, for one. ``unlisted``
+    records are listed by no head: who wrote them, and that nothing is missing behind them, cannot
+    be known. ``key``
     names the public key that heads were checked with, and ``log`` the log that they are of.
     ``compared`` events were compared with a ledger; ``in_doubt`` are the calls whose process ended
     while their bodies ran, which is not a problem of the log.
@@ -144,11 +145,12 @@ def verify(
     the file that ``edictum audit keygen`` has put beside the private key: every head must be signed
     with that one. ``heads`` are heads that were kept elsewhere: a file of them, or their lines.
     ``ledger`` is the ledger of the same calls, or its URL: calls that only one of the two knows of
-    are a gap, and calls whose process ended while their bodies ran are noted. With it, a log
-    without a chain is compared only.
+    are a gap, and calls whose process ended while their bodies ran are noted. With it, and without
+    a key and heads, a log without a chain is compared only.
     """
     found = Verification()
-    if ledger is None or is_chained(source):
+    is_asked = ledger is None or public_key is not None or heads is not None
+    if is_asked or is_chained(source):
         _verify_chain(source, found, public_key, heads, on_progress)
     else:
         found.add_note("this log has no chain: it was compared with the ledger only")
@@ -169,14 +171,17 @@ def _count(events: Iterable[EventData], found: Verification) -> Iterator[EventDa
 
 
 def is_chained(source: Any) -> bool:
-    """Return whether a log begins with a record of a chain."""
+    """Return whether a log has heads, or any record of a chain: a line put before these must not
+    keep them from being checked.
+    """
     try:
         reader = find_chain_reader(source)
     except EdictumConfigError:
         return False
-    for _, line in reader.read_records(LogReading()):
-        return line is not None and read_record(line) is not None
-    return False
+    if any(True for _ in reader.read_heads(LogReading())):
+        return True
+    lines = (line for _, line in reader.read_records(LogReading()))
+    return any(line is not None and read_record(line) is not None for line in lines)
 
 
 def _verify_chain(
@@ -373,6 +378,7 @@ class _WriterState:
     hash: str
     place: LinePlace
     is_changed: bool = False  # the newest record was reported already
+    unlisted: tuple[int, LinePlace] | None = None  # the first record that no head lists
     gaps: list[_Gap] = field(default_factory=list)
     torn: dict[int, LinePlace] = field(default_factory=dict)
 
@@ -385,6 +391,7 @@ class RecordCheck:
         self._heads = heads
         self._unseen = dict(heads.listed)
         self._writers: dict[str, _WriterState] = {}
+        self._newest_listed = 0  # the newest record that a head covers, counted from the first
 
     def check_line(self, place: LinePlace, line: bytes | None) -> None:
         """Check the next line of the log."""
@@ -443,6 +450,10 @@ class RecordCheck:
             elif record.previous != state.hash and not state.is_changed:
                 self._report_break(place, record, state)
             self._go_on(state, place, record)
+        if record.sequence <= self._heads.furthest.get(record.writer, 0):
+            self._newest_listed = self._found.records
+        elif state.unlisted is None:
+            state.unlisted = (self._found.records, place)
         self._compare(place, record)
 
     def _go_on(
@@ -507,9 +518,20 @@ class RecordCheck:
             state = self._writers.get(writer) or _WriterState(writer, deleted, "", ("the log", 0))
             furthest = self._heads.furthest.get(writer, 0)
             self._found.unlisted += max(state.sequence - furthest, 0)
+            self._note_unlisted(state, furthest + 1)
             for gap in state.gaps:
                 self._report_gap(state, gap)
             self._check_end(state, max(state.sequence, deleted) + 1, furthest)
+
+    def _note_unlisted(self, state: _WriterState, first: int) -> None:
+        """Note records that no head lists and that are not at the end of the log."""
+        if state.unlisted is not None and state.unlisted[0] < self._newest_listed:
+            text = (
+                f"{_name_range(first, state.sequence)} of {state.writer}: no head lists this,"
+                " though one lists what stands behind it: the process writes still, was killed,"
+                " or this was inserted"
+            )
+            self._found.add_note(f"{name_place(state.unlisted[1])}: {text}")
 
     def _report_gap(self, state: _WriterState, gap: _Gap) -> None:
         writer = state.writer

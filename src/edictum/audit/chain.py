@@ -15,13 +15,13 @@ Its hash is the SHA-256 of that text without the member ``hash``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, TypeAlias
 
@@ -67,7 +67,7 @@ def canonicalize(text: str, *, is_exact: bool = False) -> str:
     quicker. Numbers that are not small and whole, and some unusual characters, they
     do not write as RFC 8785 says.
     """
-    if is_exact and "\\u" not in text:
+    if is_exact and ("\\" not in text or _ESCAPE.search(text) is None):
         return text
     try:
         if _LONG_NUMBER not in text.encode().translate(_DIGITS):
@@ -90,6 +90,7 @@ def canonicalize_data(data: Mapping[str, Any]) -> str:
     return canonicalize(dumps(data))
 
 
+_ESCAPE = re.compile(r"\\u")
 _LONG_NUMBER = b"0" * 16
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _UNUSUAL = re.compile("[\ud800-\U0010ffff]")
@@ -229,12 +230,11 @@ class ChainPosition(NamedTuple):
         The position is kept only if the record was written: a writer whose write may have failed
         goes on with a new chain.
         """
-        sequence = self.sequence + 1
-        rest = (
-            f'"previous":"{self.hash}","sequence":{sequence},"writer":"{self.writer}"}},{event[1:]}'
-        )
-        digest = hash_text(f"{_START}{rest}".encode())
-        return f'{_START}"hash":"{digest}",{rest}', ChainPosition(self.writer, sequence, digest)
+        writer, sequence, previous = self
+        sequence += 1
+        rest = f'"previous":"{previous}","sequence":{sequence},"writer":"{writer}"}},{event[1:]}'
+        digest = sha256(f"{_START}{rest}".encode()).hexdigest()
+        return f'{_START}"hash":"{digest}",{rest}', ChainPosition(writer, sequence, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class ChainRecord:
 
 
 def hash_text(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+    return sha256(text).hexdigest()
 
 
 def read_record(line: bytes) -> ChainRecord | None:
@@ -261,7 +261,7 @@ def read_record(line: bytes) -> ChainRecord | None:
     found = _RECORD.match(line)
     if found is None:
         return None
-    hashed = hashlib.sha256(_START.encode())
+    hashed = sha256(_START.encode())
     hashed.update(memoryview(line.removesuffix(b"\n"))[found.start("rest") :])
     digest = found["hash"].decode()
     return ChainRecord(

@@ -136,7 +136,7 @@ class FileAuditSink:
         return WRITTEN if self._group is None else self._group.join(number)
 
     def _add(self, text: str) -> None:
-        line = text.encode() + b"\n"
+        line = f"{text}\n".encode()
         if self._max_bytes is None:
             file = self._append(line)
         else:

@@ -71,6 +71,7 @@ def canonical_event(event: AuditEvent | Entry, redaction: RedactionPolicy | None
     """Return the event of ``event_line`` as canonical JSON, for a chain."""
     if redaction is not None:
         return canonicalize(event_line(event, redaction))
-    if isinstance(event, AuditEvent):
-        return canonicalize_data(event.to_dict())
-    return canonicalize(event.to_json(), is_exact=event.has_exact_numbers())
+    if type(event) is Entry:
+        return canonicalize(event.to_json(), is_exact=event.has_exact_numbers())
+    made = event.event() if isinstance(event, Entry) else event
+    return canonicalize_data(made.to_dict())

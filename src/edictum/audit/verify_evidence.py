@@ -18,6 +18,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+# What data of another form than that of evidence raises.
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 RECORD_START = '{"_chain":{"hash":"'
 
 
@@ -35,25 +37,53 @@ def verify_file(argv: list[str] | None = None) -> int:
     except (OSError, UnicodeDecodeError) as exc:
         print(f"WRONG: a file cannot be read: {exc}")
         return 1
-    try:
-        problems = list(find_problems(text, key, allow_unsigned=options.allow_unsigned))
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        problems = [f"the file is not evidence, or was changed: {type(exc).__name__}: {exc}"]
-    for problem in problems:
+    problems = 0
+    for problem in _find_all_problems(text, key, options.allow_unsigned):
         print(f"WRONG: {problem}")
+        problems += 1
     if not problems:
         _tell(json.loads(text), is_key_given=key is not None)
     return 1 if problems else 0
+
+
+def _find_all_problems(text: str, key: str | None, allow_unsigned: bool) -> Iterator[str]:
+    """Yield what is wrong, and at last why no more could be checked, if that is so."""
+    try:
+        if key is not None:
+            _load_key(key)
+    except (ValueError, TypeError) as exc:
+        yield f"the public key cannot be used: {exc}"
+        return
+    try:
+        yield from find_problems(text, key, allow_unsigned=allow_unsigned)
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ValueError,
+        OverflowError,
+    ) as exc:
+        yield f"the file is not evidence, or was changed: {type(exc).__name__}: {exc}"
 
 
 def _tell(data: dict[str, Any], *, is_key_given: bool) -> None:
     count = len(data["selected"])
     print(f"OK: {count} events are proven by {len(data['heads'])} signed heads.")
     print(f"    {len(data['policies'])} policies, {len(data['approvals'])} approvals.")
+    for version in sorted(_find_versions(data) - {it["version"] for it in data["policies"]}):
+        print(f"    The text of the policy {version} is not in the file.")
     if not data["manifest"]["signature"]:
         print("    It is not signed what the file holds: parts may have been taken out.")
     if not is_key_given:
         print("    The key is the one in the file: compare it with one that you trust.")
+
+
+def _find_versions(data: dict[str, Any]) -> set[str]:
+    """Return the versions of policies that the events which were asked for name."""
+    records = {record["_chain"]["hash"]: record for record in map(json.loads, data["records"])}
+    versions = {records[digest].get("policy_version") for digest in data["selected"]}
+    return {str(version) for version in versions if version}
 
 
 def find_problems(text: str, key: str | None, *, allow_unsigned: bool = False) -> Iterator[str]:
@@ -104,18 +134,24 @@ def _check_heads(lines: list[str], key: str | None, listed: dict[Any, str]) -> I
 
 def _is_signed(content: dict[str, Any], key: str) -> bool:
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    public = load_pem_public_key(key.encode())
-    if not isinstance(public, Ed25519PublicKey):
-        raise TypeError("the public key is not of Ed25519")
+    public = _load_key(key)
     signed = {name: value for name, value in content.items() if name != "signature"}
     try:
         public.verify(base64.b64decode(content["signature"]), _to_canonical(signed).encode())
     except InvalidSignature:
         return False
     return True
+
+
+def _load_key(key: str) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    public = load_pem_public_key(key.encode())
+    if not isinstance(public, Ed25519PublicKey):
+        raise TypeError("it is not of Ed25519")
+    return public
 
 
 def _check_records(lines: list[str], listed: dict[tuple[str, int], str]) -> Iterator[str]:

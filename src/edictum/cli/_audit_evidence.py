@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from edictum.audit import verify_evidence, write_evidence
+from edictum.audit._heads import refuse_chained_log
 from edictum.cli._audit_options import add_filters, read_filter_options
 
 
@@ -28,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Write the files; return 1 if some of the events are not proven yet."""
+    if options.script:
+        refuse_chained_log(Path(options.script))
     made = write_evidence(
         options.file,
         options.to,
@@ -47,5 +50,5 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         if not options.key:
             print("What the file holds is not signed; sign it with --key.")
         if made.unlisted:
-            print(f"{made.unlisted:,} of them are behind the newest head: nothing proves them yet.")
+            print(f"{made.unlisted:,} of them are listed by no head: nothing proves them yet.")
     return 1 if made.unlisted else 0

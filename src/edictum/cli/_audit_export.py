@@ -8,7 +8,7 @@ from typing import get_args
 
 from edictum.audit import export, query
 from edictum.audit._export import ExportFormat
-from edictum.audit._reading import find_older_files
+from edictum.audit._reading import is_part_of
 from edictum.cli._audit_options import (
     ProgressBar,
     add_files,
@@ -46,9 +46,9 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _check_target(files: list[str], target: str) -> None:
-    """Raise if an export would replace a log that it reads."""
-    read = {other for file in map(Path, files) for other in (file, *find_older_files(file))}
-    if Path(target).resolve() in {path.resolve() for path in read}:
+    """Raise if an export would replace a log that it reads, or be read as a part of it."""
+    if any(is_part_of(Path(target), Path(file)) for file in files):
         raise EdictumConfigError(
-            f"The export {target} would replace a log that it reads.", hint="Choose another name."
+            f"The export {target} would replace, or be read as, a part of a log that it reads.",
+            hint="Choose another name.",
         )

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from edictum.audit import CollectingAuditSink, report
+from edictum.audit._heads import refuse_chained_log
 from edictum.audit._query import list_contract_ids
 from edictum.audit._report_tables import list_tables
 from edictum.cli._audit_options import (
@@ -27,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     what = "the bundle that was in force, to tell which contracts never fired; several are layers"
     parser.add_argument("--bundle", action="append", default=[], metavar="FILE", help=what)
+    ledger = "the URL of the session store of the same calls: what each session spent is read there"
+    parser.add_argument("--ledger", metavar="URL", help=ledger)
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="all figures as one JSON object")
     formats.add_argument("--csv", action="store_true", help="table, row, column, value")
@@ -36,10 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Print or write the report; return 1 if something in the log could not be read."""
+    if options.html is not None:
+        refuse_chained_log(Path(options.html))
     contracts = read_contract_ids(options.bundle)
     progress = ProgressBar()
     filters = read_filter_options(options)
-    made = report(options.files, contracts=contracts, on_progress=progress, **filters)
+    made = report(
+        options.files,
+        contracts=contracts,
+        ledger=options.ledger,
+        on_progress=progress,
+        **filters,
+    )
     progress.clear()
     if options.html is not None:
         Path(options.html).write_text(made.to_html(options.title), encoding="utf-8")

@@ -53,6 +53,16 @@ def _print_event(event: EventData, *, as_json: bool) -> None:
     print(write_sorted(event) if as_json else "  ".join(cells), flush=True)
 
 
+def _open_file(path: Path) -> BufferedReader:
+    try:
+        return path.open("rb")
+    except OSError as exc:
+        raise EdictumConfigError(
+            f"The audit file {path} cannot be read: {exc.strerror}.",
+            hint="Check the path and its rights.",
+        ) from exc
+
+
 class LogTail:
     """Reads a plain file from its end, and what is appended to it or to the file that replaces
     it.
@@ -61,7 +71,7 @@ class LogTail:
     def __init__(self, path: Path, wanted: EventFilter) -> None:
         self._path = path
         self._tests = wanted.list_tests()
-        self._file: BufferedReader = path.open("rb")
+        self._file: BufferedReader = _open_file(path)
         if self._file.peek(4).startswith(COMPRESSED):
             self.close()
             hint = "Use edictum audit query."

@@ -64,6 +64,6 @@ def _describe_read(found: Verification) -> str:
     records = (
         f"{found.records:,} records of {found.writers:,} writers, {found.heads:,} heads"
         f" ({f'signed, key {found.key}' if found.key else 'signatures not checked'}),"
-        f" {found.unlisted:,} records behind the newest head, {found.deleted:,} deleted."
+        f" {found.unlisted:,} records that no head lists, {found.deleted:,} deleted."
     )
     return f"{records} {compared}" if found.compared else records
