@@ -20,10 +20,6 @@ COMMANDS = {
         "edictum.cli.approvals",
         "See what agents ask people for, and answer it.",
     ),
-    "sessions": (
-        "edictum.cli.sessions",
-        "Look at the counters in a session store, reset them, set the store up.",
-    ),
     "mcp-proxy": (
         "edictum.cli.mcp_proxy",
         "Govern the tool calls of an MCP server, by standing in front of it.",
