@@ -205,16 +205,19 @@ async def test_behind_a_pooler(postgres: str, record_property: Reporter) -> None
 async def test_a_call_waits_while_its_server_restarts(
     record_property: Reporter, make: Callable[[], Any]
 ) -> None:
-    """It is told of the answer that comes afterwards."""
+    """It is told of the answer that comes afterwards, and so is a worker that waits for others."""
     server = start_server(record_property, f"restarted {make.__name__.lower()}", make)
     try:
         queue, other = (open_approvals(f"{server.url}?wait={LONG}") for _ in range(2))
         asked = await ask(queue)
         waiting = asyncio.ensure_future(queue.wait_for_decision(asked, LONG))
+        hearing = asyncio.ensure_future(other.wait_for_answers([asked], LONG))
+        await asyncio.sleep(0)
         server.kill()
         server.start()
         await other.answer(asked, True, approver="ann")
         assert (await waiting).approved
+        assert await hearing == [asked]
         assert await queue.use(asked)
         await queue.close()
         await other.close()

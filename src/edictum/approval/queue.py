@@ -392,7 +392,8 @@ class ApprovalQueue:
         """Return those of the ids for which a run that has paused can go on, as soon as there is
         one: the request was answered, has expired, was withdrawn or is not known any more.
 
-        Nothing is claimed. Returns an empty list when the time, in seconds, is over.
+        Nothing is claimed. Returns an empty list when the time, in seconds, is over. Raises
+        BackendError when the store cannot be asked.
         """
         watching = [asyncio.ensure_future(self._watch(it)) for it in dict.fromkeys(approval_ids)]
         if not watching:
