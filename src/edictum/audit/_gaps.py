@@ -131,7 +131,7 @@ def _describe_doubt(session: str, count: int) -> LedgerDifference:
     return LedgerDifference(f"session {session!r}: {calls} in doubt: {why}", count)
 
 
-def read_spent(ledger: Any, sessions: Container[str]) -> dict[str, dict[str, float]]:
+def read_amounts(ledger: Any, sessions: Container[str]) -> dict[str, dict[str, float]]:
     """Return what some sessions have spent, by the name of the amount, as their ledger has it."""
     found = {}
     for snapshot in read_sessions(ledger):

@@ -63,9 +63,9 @@ def report(
     for event in events:
         builder.add(event)
     if ledger is not None:
-        from edictum.audit._gaps import read_spent  # it imports the stores
+        from edictum.audit._gaps import read_amounts  # it imports the stores
 
-        builder.spent = read_spent(ledger, builder.sessions.rows)
+        builder.spent = read_amounts(ledger, builder.sessions.rows)
     return builder.build(contracts, events.wanted, events.reading)
 
 

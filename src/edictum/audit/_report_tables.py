@@ -50,7 +50,7 @@ def list_tables(report: Report) -> list[ReportTable]:
         _tabulate_contracts(report),
         _tabulate_slowest(report),
         _tabulate_tallies("What each session spent", "session", report.sessions),
-        _tabulate_spent(report),
+        _tabulate_amounts(report),
         _tabulate_tallies("On whose behalf", "principal", report.principals),
         _tabulate_problems(report),
     )
@@ -159,7 +159,7 @@ def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> 
     return ReportTable(title, columns, rows if is_known else (), _name_others(table))
 
 
-def _tabulate_spent(report: Report) -> ReportTable:
+def _tabulate_amounts(report: Report) -> ReportTable:
     """Tabulate amounts, of the sessions with the most calls first."""
     spent = report.spent or {}
     rows = tuple(

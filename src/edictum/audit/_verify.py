@@ -518,12 +518,12 @@ class RecordCheck:
             state = self._writers.get(writer) or _WriterState(writer, deleted, "", ("the log", 0))
             furthest = self._heads.furthest.get(writer, 0)
             self._found.unlisted += max(state.sequence - furthest, 0)
-            self._note_unlisted(state, furthest + 1)
+            self._note_unlisted_records(state, furthest + 1)
             for gap in state.gaps:
                 self._report_gap(state, gap)
             self._check_end(state, max(state.sequence, deleted) + 1, furthest)
 
-    def _note_unlisted(self, state: _WriterState, first: int) -> None:
+    def _note_unlisted_records(self, state: _WriterState, first: int) -> None:
         """Note records that no head lists and that are not at the end of the log."""
         if state.unlisted is not None and state.unlisted[0] < self._newest_listed:
             text = (
