@@ -118,10 +118,7 @@ def format_request(row: QueuedApproval) -> str:
 
 def _list_context(row: QueuedApproval) -> Iterator[tuple[str, str]]:
     """Yield what helps to decide, as the page of the request says it."""
-    for change in list_differences(row.precedent, row.tool_args) if row.precedent else ():
-        if change.before != change.now:
-            was, now = (it or "(nothing)" for it in (change.before, change.now))
-            yield "new", f"{change.name}: {now}; approved last: {was}"
+    yield from _list_news(row)
     for asker in row.context.get("asked_by") or ():
         yield "asked by", f"{asker['type']} {asker['name']}: {asker['message']}"
     preview = row.context.get("preview") or {}
@@ -131,6 +128,14 @@ def _list_context(row: QueuedApproval) -> Iterator[tuple[str, str]]:
     for call in row.context.get("last_calls") or ():
         yield "call", f"{call['outcome']}  {call['tool_name']} {call['tool_args']}"
     yield "a yes", describe_yes(row) if row.status is ApprovalStatus.PENDING else ""
+
+
+def _list_news(row: QueuedApproval) -> Iterator[tuple[str, str]]:
+    """Yield the arguments that differ from those that were approved last."""
+    for change in list_differences(row.precedent, row.tool_args) if row.precedent else ():
+        if change.before != change.now:
+            was, now = (it or "(nothing)" for it in (change.before, change.now))
+            yield "new", f"{change.name}: {now}; approved last: {was}"
 
 
 def _list_facts(row: QueuedApproval) -> Iterator[tuple[str, str]]:

@@ -142,9 +142,7 @@ def _make_verifier(options: argparse.Namespace) -> TokenVerifier | None:
 
 
 def _check(options: argparse.Namespace, url: str | None, command: str) -> None:
-    if options.http is not None and url is None and shutil.which(command) is None:
-        hint = "Give the command after --."
-        raise EdictumConfigError(f"The server could not be started: no {command!r}.", hint=hint)
+    _check_command(options, url, command)
     if options.header and url is None:
         hint = "Give secrets to a command in its environment."
         raise EdictumConfigError("--header needs a server with a url.", hint=hint)
@@ -158,6 +156,12 @@ def _check(options: argparse.Namespace, url: str | None, command: str) -> None:
         hint = "Leave it out for a session of its own at every start."
         raise EdictumConfigError(f"--session {options.session!r} is empty.", hint=hint)
     _check_tokens(options)
+
+
+def _check_command(options: argparse.Namespace, url: str | None, command: str) -> None:
+    if options.http is not None and url is None and shutil.which(command) is None:
+        hint = "Give the command after --."
+        raise EdictumConfigError(f"The server could not be started: no {command!r}.", hint=hint)
 
 
 def _check_tokens(options: argparse.Namespace) -> None:

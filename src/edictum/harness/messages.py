@@ -210,13 +210,17 @@ def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMe
         in_parts = {"content": given["content"]} if isinstance(given.get("content"), list) else {}
         message = drop_calls({**given, **message, **in_parts})
     if reply.tool_calls:
-        message["tool_calls"] = []
-        add_calls(message, reply.tool_calls[:most])
-        for written, given in zip(message["tool_calls"], _list_given_calls(reply), strict=False):
-            written |= {name: value for name, value in given.items() if name not in written}
+        _add_given_calls(message, reply, most)
     if source and reply.api == CHAT_API and _has_own_keys(message):
         message["provider_content"] = {"api": CHAT_API, **source}
     return message
+
+
+def _add_given_calls(message: ChatMessage, reply: ModelReply, most: int | None) -> None:
+    message["tool_calls"] = []
+    add_calls(message, reply.tool_calls[:most])
+    for written, given in zip(message["tool_calls"], _list_given_calls(reply), strict=False):
+        written |= {name: value for name, value in given.items() if name not in written}
 
 
 def _has_own_keys(message: ChatMessage) -> bool:

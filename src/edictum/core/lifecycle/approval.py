@@ -149,15 +149,8 @@ def _ask_person(
     request = yield from _ask_in_time(ask, decision.timeout + config.late_answer_s, turn)
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
-    if isinstance(request, Failed) and isinstance(request.error, NoApprovalBackend):
-        reason = f"Approval required but no approval backend configured: {decision.reason}"
-        return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
-    if isinstance(request, Failed) and not isinstance(request.error, Exception):
-        return admission.deny(
-            replace(decision, effect="deny", reason=CALLER_CANCELLED), DENIED_BY_PERSON
-        )
     if not hasattr(request, "approval_id"):
-        return _deny_unanswered(admission, "could not be asked", request)
+        return _deny_unasked(admission, request)
     is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
     if is_asked and getattr(request, "is_parked", False) is not True:  # else it was recorded then
         about = Approval(request.approval_id)
@@ -172,6 +165,18 @@ def _ask_person(
     if turn is not None and ended.decision.effect == "allow":
         turn.approvals[metadata["digest"]] = about
     return ended
+
+
+def _deny_unasked(admission: Admission, failed: Any) -> Admission:
+    """Deny a call about which no person could be asked."""
+    decision, error = admission.decision, getattr(failed, "error", None)
+    if isinstance(error, NoApprovalBackend):
+        reason = f"Approval required but no approval backend configured: {decision.reason}"
+    elif isinstance(error, BaseException) and not isinstance(error, Exception):
+        reason = CALLER_CANCELLED
+    else:
+        return _deny_unanswered(admission, "could not be asked", failed)
+    return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
 
 
 def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -> dict[str, Any]:
