@@ -208,19 +208,21 @@ async def test_a_call_waits_while_its_server_restarts(
     """It is told of the answer that comes afterwards, and so is a worker that waits for others."""
     server = start_server(record_property, f"restarted {make.__name__.lower()}", make)
     try:
-        queue, other = (open_approvals(f"{server.url}?wait={LONG}") for _ in range(2))
+        queue, other, worker = (open_approvals(f"{server.url}?wait={LONG}") for _ in range(3))
         asked = await ask(queue)
         waiting = asyncio.ensure_future(queue.wait_for_decision(asked, LONG))
-        hearing = asyncio.ensure_future(other.wait_for_answers([asked], LONG))
-        await asyncio.sleep(0)
+        hearing = asyncio.ensure_future(worker.wait_for_answers([asked], LONG))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await worker.get(asked)  # after its own first look, so it waits by now
         server.kill()
         server.start()
         await other.answer(asked, True, approver="ann")
         assert (await waiting).approved
         assert await hearing == [asked]
         assert await queue.use(asked)
-        await queue.close()
-        await other.close()
+        for it in (queue, other, worker):
+            await it.close()
     finally:
         server.stop()
 

@@ -280,17 +280,25 @@ class ApprovalQueue:
         with self._waiters.join(approval_id) as waiter:
             try:
                 async with asyncio.timeout(timeout):
-                    while True:
+                    row = await self._send_again(Taking(approval_id, claim, self._lease_s))
+                    while _is_awaited(row, claim):
+                        is_open = row.status is ApprovalStatus.PENDING
+                        await waiter.wait(self._lease_s if is_open else LOOK_AGAIN_S)
                         waiter.forget_changes()
-                        row = await self._send(Taking(approval_id, claim, self._lease_s))
-                        if not _is_awaited(row, claim):
-                            break
-                        await waiter.wait(
-                            self._lease_s if row.status is ApprovalStatus.PENDING else LOOK_AGAIN_S
-                        )
+                        row = await self._send_again(Taking(approval_id, claim, self._lease_s))
             except TimeoutError:
                 row = await self._send(Taking(approval_id, claim, self._lease_s, gives_up=True))
         return self._decide(approval_id, row, claim)
+
+    async def _send_again(self, step: QueueStep) -> Any:
+        """Ask a store that was asked before; one that has gone away is waited for."""
+        while True:
+            try:
+                return await self._send(step)
+            except BackendError:
+                if self._pool.is_closed:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_S)
 
     def _decide(self, approval_id: str, row: RequestRow | None, claim: str) -> ApprovalDecision:
         if row is None:
@@ -393,7 +401,7 @@ class ApprovalQueue:
         one: the request was answered, has expired, was withdrawn or is not known any more.
 
         Nothing is claimed. Returns an empty list when the time, in seconds, is over. Raises
-        BackendError when the store cannot be asked.
+        BackendError when the store cannot be asked; one that goes away later is waited for.
         """
         watching = [asyncio.ensure_future(self._watch(it)) for it in dict.fromkeys(approval_ids)]
         if not watching:
@@ -412,12 +420,12 @@ class ApprovalQueue:
     async def _watch(self, approval_id: str) -> str:
         """Return the id once the request cannot be answered any more."""
         with self._waiters.join(approval_id, holds=False) as waiter:
-            while True:
-                waiter.forget_changes()
-                left_s = await self._send(Measuring(approval_id))
-                if not left_s:
-                    return approval_id
+            left_s = await self._send(Measuring(approval_id))
+            while left_s:
                 await waiter.wait(min(left_s, self._lease_s))
+                waiter.forget_changes()
+                left_s = await self._send_again(Measuring(approval_id))
+            return approval_id
 
     async def answer(
         self,

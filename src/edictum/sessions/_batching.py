@@ -585,6 +585,10 @@ class SenderPool:
         else:
             sender.send(op)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def send_from_thread(self, op: Operation) -> None:
         with self._lock:
             if self._is_closed:
