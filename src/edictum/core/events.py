@@ -146,7 +146,7 @@ class Context:
 
     def reason_texts(self, said: Decision | Objection, reason: str | None) -> tuple[str, str]:
         """Return who decided, and why, as JSON without the brackets around it."""
-        redacted = self.redaction.redact_repeated(reason) if reason else None
+        redacted = self.redaction.redact_and_remember(reason) if reason else None
         who = f'"decision_name":{_dump(said.name)},"decision_source":{_dump(said.source)}'
         return who, f'"reason":{_dump(redacted)}'
 
@@ -382,7 +382,7 @@ def _write_summary(closing: Closing, context: Context) -> str:
 def _write_rest(entry: Entry, closing: Closing, call: CallTexts) -> str:
     """Write the fields behind the counters."""
     verdict: Any = closing.verdict or _ABSENT
-    reason = entry.context.redaction.redact_repeated(verdict.reason) if verdict.reason else None
+    reason = entry.context.redaction.redact_and_remember(verdict.reason) if verdict.reason else None
     return (
         f",{call.session}"
         f',"success_reason":{_dump(reason)}'

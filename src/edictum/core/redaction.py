@@ -105,7 +105,7 @@ class RedactionPolicy:
 
     redact_bash_command = redact_text
 
-    def redact_repeated(self, text: str) -> str:
+    def redact_and_remember(self, text: str) -> str:
         """As ``redact_text``, for names and reasons, which come again and again."""
         if not self._is_plain() or len(text) > MAX_KEY:
             return self.redact_text(text)
@@ -126,7 +126,7 @@ class RedactionPolicy:
         program goes on to use. Sensitive keys are left alone.
         """
         if type(value) is str:
-            return self.redact_repeated(value)
+            return self.redact_and_remember(value)
         return None if value is None else redact_texts(value, self.redact_text, self._may_find)
 
     def redact_args(self, args: Any) -> Any:
@@ -155,7 +155,7 @@ class RedactionPolicy:
 
     def _learn_name(self, name: str) -> str:
         """Return a name as JSON, with a colon; "" if it is long, secret, or that of a secret."""
-        if len(name) > MAX_KEY or self.is_sensitive(name) or self.redact_repeated(name) != name:
+        if len(name) > MAX_KEY or self.is_sensitive(name) or self.redact_and_remember(name) != name:
             return ""
         quoted = f"{encode_basestring_ascii(name)}:"
         if len(self._plain_names) < MAX_NAMES:  # a model can invent any number
@@ -323,7 +323,7 @@ class _AuditRedactor(JsonVisitor):
             if self._left <= 0:
                 return made | {"_omitted": f"{len(value) - len(made)} more keys"}
             name = key_text(key)
-            shown = policy.redact_repeated(name)
+            shown = policy.redact_and_remember(name)
             self._left -= len(shown) + 4
             made[shown] = self._hide(item) if policy.is_sensitive(name) else self.visit(item)
         return made

@@ -150,7 +150,7 @@ def _ask_person(
     if (pause := _find_pause(request)) is not None:
         return (yield from record_pause(admission, pause, config))
     if not hasattr(request, "approval_id"):
-        return _deny_unasked(admission, request)
+        return _deny_without_question(admission, request)
     is_asked = getattr(request, "grant_id", None) is None  # else no person is asked
     if is_asked and getattr(request, "is_parked", False) is not True:  # else it was recorded then
         about = Approval(request.approval_id)
@@ -167,7 +167,7 @@ def _ask_person(
     return ended
 
 
-def _deny_unasked(admission: Admission, failed: Any) -> Admission:
+def _deny_without_question(admission: Admission, failed: Any) -> Admission:
     """Deny a call about which no person could be asked."""
     decision, error = admission.decision, getattr(failed, "error", None)
     if isinstance(error, NoApprovalBackend):

@@ -432,7 +432,7 @@ def make_denied_outcome(
         call.tool_name,
         reason or DENIAL_REASONS.get(decision.source or "", "contract"),
         # a model reads it: an error may quote a password
-        context.redaction.redact_repeated(decision.reason or ""),
+        context.redaction.redact_and_remember(decision.reason or ""),
         decision_source=decision.source,
         decision_name=decision.name,
         policy_error=decision.policy_error,

@@ -228,7 +228,7 @@ def _redact_texts(context: Context, error: str, verdict: SuccessVerdict) -> tupl
     redaction, reason = context.redaction, verdict.reason
     if reason.endswith(error) and redaction.is_clean(reason):
         return error, reason
-    return redaction.redact_repeated(error), redaction.redact_repeated(reason)
+    return redaction.redact_and_remember(error), redaction.redact_and_remember(reason)
 
 
 def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
