@@ -56,14 +56,7 @@ def _find_all_problems(text: str, key: str | None, allow_unsigned: bool) -> Iter
         return
     try:
         yield from find_problems(text, key, allow_unsigned=allow_unsigned)
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        ValueError,
-        OverflowError,
-    ) as exc:
+    except MALFORMED as exc:
         yield f"the file is not evidence, or was changed: {type(exc).__name__}: {exc}"
 
 
