@@ -130,8 +130,8 @@ class FastPath:
             except BaseException as exc:
                 return self._refuse_unrecorded(run, plan, counted, exc)
             started = True
-            ran = start_inline(run)
-            return self._conclude(run, plan, failure_flag, prepared, counted, ran)
+            # no variable of this frame may hold the end of the tool: see ``start_inline``
+            return self._conclude(run, plan, failure_flag, prepared, counted, start_inline(run))
         except BaseException as exc:  # such as KeyboardInterrupt in a contract
             if not started and driver is None:
                 driver = self._driver(run, plan, failure_flag, _interrupt(exc))
