@@ -28,6 +28,7 @@ def look_closer(call: Any) -> Any:
     raise ValueError("cannot be judged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_args",
     [
@@ -125,6 +126,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1, max_size=9), PLAIN, max_size=6))
 def test_what_is_large_holds_more_than_a_bound(args: dict[str, Any]) -> None:
     """Compare with a plain count of characters: exact up to what containers and numbers add."""

@@ -49,6 +49,7 @@ def identifiers() -> Iterator[str]:
         yield f"{lot.randrange(10**9)}.{lot.randrange(999)} INFO [{data[:4].hex()}] GET /v1/{names}"
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("corpus", [code, identifiers], ids=["code", "identifiers"])
 def test_at_most_one_line_in_a_thousand_is_touched(corpus: Callable[[], Iterator[str]]) -> None:

@@ -106,6 +106,7 @@ def test_what_only_looks_similar_is_shown(text: str) -> None:
     assert POLICY.redact_text(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile",
     [

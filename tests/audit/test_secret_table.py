@@ -258,6 +258,7 @@ words = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(words, st.text(max_size=6)), max_size=12).map("".join))
 def test_both_engines_agree(plain: Detector, text: str) -> None:
     """On any text; findings lie inside of it and do not overlap."""

@@ -155,6 +155,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), JSON))
 def test_whatever_a_model_sends_what_comes_out_fits_or_is_refused(sent: dict[str, Any]) -> None:
     checked = VALIDATOR.validate(spec(), sent)
