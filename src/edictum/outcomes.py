@@ -190,7 +190,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolTimeout():
             content = {
                 "status": "error",
-                "error": _timeout_text(outcome),
+                "error": timeout_for_model(outcome),
                 "timed_out": True,
                 "retryable": outcome.retryable,
             }
@@ -245,6 +245,24 @@ def failure_for_model(outcome: ToolFailure) -> str:
     return outcome.error if stated is None else stated.format(tool=outcome.tool_name)
 
 
+def timeout_for_model(outcome: ToolTimeout) -> str:
+    """Return what a model is told of a timeout, with what is not known about its effect."""
+    text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
+    if outcome.body_may_be_running:
+        text += " It may still be running."
+    return text + effect_for_model(outcome)
+
+
+def effect_for_model(outcome: ToolTimeout | ToolFailure) -> str:
+    """Return the sentence, with a space before it, that says how to find out about an unknown
+    effect; "" if the effect is known. What shortens an error leaves this sentence whole.
+    """
+    if not outcome.effect_unknown:
+        return ""
+    how = f"check with '{outcome.verify_tool}'" if outcome.verify_tool else "find out"
+    return f" Whether it took effect is unknown: {how} before you call it again."
+
+
 def failure_text(value: Any) -> str | None:
     """Return what a failed result says about itself: a text, or one under "error" or "message"."""
     said = [value.get("error"), value.get("message")] if type(value) is dict else [value]
@@ -257,7 +275,7 @@ def _failure_content(outcome: ToolFailure) -> dict[str, Any]:
     """
     content = {
         "status": "error",
-        "error": _fit(failure_for_model(outcome)) + _effect_text(outcome),
+        "error": _fit(failure_for_model(outcome)) + effect_for_model(outcome),
         "retryable": outcome.retryable,
     }
     reason = outcome.success_reason
@@ -287,20 +305,6 @@ def _artifact_hint(reader: str | None) -> str:
     if reader is not None:
         use = f"Use {reader} with this reference to read it in parts."
     return f"The output is too large for a message. {use}"
-
-
-def _timeout_text(outcome: ToolTimeout) -> str:
-    text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
-    if outcome.body_may_be_running:
-        text += " It may still be running."
-    return text + _effect_text(outcome)
-
-
-def _effect_text(outcome: ToolTimeout | ToolFailure) -> str:
-    if not outcome.effect_unknown:
-        return ""
-    how = f"check with '{outcome.verify_tool}'" if outcome.verify_tool else "find out"
-    return f" Whether it took effect is unknown: {how} before you call it again."
 
 
 def _denied_content(outcome: ToolDenied) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 from typing import Any
 
@@ -16,12 +17,17 @@ from edictum import (
     EdictumConfigError,
     InMemoryApprovalBackend,
     Principal,
+    ToolFailure,
+    ToolOutcome,
+    ToolTimeout,
     Verdict,
+    outcome_to_model_content,
     precondition,
 )
 from edictum.adapters._base import Adapter
 from edictum.adapters._reply import ToolReply
 from edictum.adapters._versions import check_version, release_numbers
+from edictum.execution.failures import Lost, NotReturned
 from edictum.harness import ToolSpec, Turn
 from edictum.runtime.ticket import Ticket
 from edictum.testing.adapter import ScriptedCall, leak, no_secret
@@ -110,6 +116,65 @@ def test_an_exception_keeps_its_type_when_its_text_is_redacted() -> None:
     assert type(plain) is KeyError
     odd = adapter.call("t", {}, body(Odd())).error
     assert "hunter2" not in f"{plain} {odd}"
+
+
+def get_error_of_dispatch(outcome: ToolOutcome) -> Any:
+    return json.loads(outcome_to_model_content(outcome))["error"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "advice"),
+    [
+        ({"side_effect": "irreversible", "verify": "list_sent"}, "check with 'list_sent'"),
+        ({"side_effect": "write"}, "find out"),
+        ({"side_effect": "read"}, None),
+    ],
+    ids=["verify", "no verify", "read"],
+)
+@pytest.mark.parametrize("how", ["call", "acall"])
+def test_a_timeout_says_that_its_effect_is_unknown(
+    how: str, entry: dict[str, Any], advice: str | None
+) -> None:
+    """Or the model repeats a write that may have happened. The text is that of ``dispatch``."""
+    begun: list[Any] = []
+
+    async def send(args: Any) -> None:
+        begun.append(args)
+        await asyncio.Event().wait()
+
+    for seconds in (0.05, 0.5, 5.0):
+        adapter = LoopAdapter(Edictum(tools={"send": {**entry, "timeout_s": seconds}}))
+        made: Any = getattr(adapter, how)("send", {}, send)
+        reply = asyncio.run(made) if inspect.isawaitable(made) else made
+        if begun:
+            break  # else the time was over before the body began, on a busy machine
+    assert isinstance(reply.outcome, ToolTimeout)
+    assert reply.get() == get_error_of_dispatch(reply.outcome)
+    if advice is None:
+        assert "unknown" not in reply.get()
+    else:
+        said = f"Whether it took effect is unknown: {advice} before you call it again."
+        assert reply.get().endswith(said)
+
+
+def test_a_timeout_says_that_the_tool_may_still_be_running() -> None:
+    outcome = ToolTimeout("c", "send", 1.0, 5, body_may_be_running=True)
+    assert "It may still be running." in LoopAdapter(Edictum()).reply(outcome).get()
+
+
+@pytest.mark.parametrize("error", [Lost("host-7 died"), NotReturned("cannot be pickled")])
+def test_a_failure_says_that_its_effect_is_unknown(error: Exception) -> None:
+    """Even when the text before it is cut; the exception keeps its type."""
+    outcome = ToolFailure(
+        "c", "send", str(error), exception=error, effect_unknown=True, verify_tool="list_sent"
+    )
+    expected = get_error_of_dispatch(outcome)
+    assert expected.endswith("check with 'list_sent' before you call it again.")
+    whole = LoopAdapter(Edictum()).reply(outcome).error
+    assert (type(whole), str(whole)) == (type(error), expected)
+    cut = LoopAdapter(Edictum(), max_result_chars=5).reply(outcome).error
+    assert "shortened" in str(cut)
+    assert str(cut).endswith("check with 'list_sent' before you call it again.")
 
 
 async def test_an_asynchronous_callback_is_awaited() -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from edictum import (
     Edictum,
@@ -597,3 +597,68 @@ def test_a_condition_judges_what_the_function_gets(
             guard.run_sync("refund", sent, tool)
     else:
         assert guard.run_sync("refund", sent, tool) == received
+
+
+# --- Fields with several names --------------------------------------------------------------------
+
+
+class Chosen(BaseModel):
+    amount: int = Field(5, validation_alias=AliasChoices("amount", "sum"))
+
+
+class Renamed(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    amount: int = Field(5, alias="sum")
+
+
+class Generated(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, alias_generator=lambda _: "sum")
+    amount: int = 5
+
+
+class Elsewhere(BaseModel):
+    amount: int = Field(5, validation_alias=AliasChoices("amount", AliasPath("parts", 0)))
+
+
+class OnlyElsewhere(BaseModel):
+    amount: int = Field(5, validation_alias=AliasPath("parts", 0))
+
+
+@pytest.mark.parametrize("model", [Chosen, Renamed, Generated])
+@pytest.mark.parametrize("sent", ["amount", "sum"])
+@pytest.mark.parametrize("read", ["amount", "sum"])
+def test_a_field_is_judged_under_whichever_of_its_names_it_is_sent(
+    model: type[BaseModel], sent: str, read: str
+) -> None:
+    """At the top and inside of an argument: it was judged by its default."""
+    ran: list[Any] = []
+    for path, args, parameters in (
+        (f"args.{read}", {sent: 500}, model),
+        (f"args.order.{read}", {"order": {sent: 500}}, takes(model)),
+    ):
+        guard = guard_with(deny(f"{{{path}: {{gt: 100}}}}"))
+        call = ("refund", args, lambda **given: ran.append(given))
+        assert guard.dispatch_sync(*call, parameters=parameters).details == "no"
+    assert ran == []
+
+
+def takes(model: type[BaseModel]) -> Callable[..., None]:
+    def refund(order: Any) -> None: ...
+
+    refund.__annotations__ = {"order": model}
+    return refund
+
+
+@pytest.mark.parametrize("model", [Chosen, Renamed, Generated])
+def test_the_default_is_judged_of_a_field_that_is_sent_under_no_name(model: Any) -> None:
+    low = guard_with(deny("{args.sum: {lt: 100}}", "{args.amount} is too little"))
+    outcome = low.dispatch_sync("refund", {}, lambda: 1, parameters=model)
+    assert outcome.details == "5 is too little"
+
+
+@pytest.mark.parametrize("model", [Elsewhere, OnlyElsewhere])
+def test_the_default_is_not_known_of_a_field_that_may_stand_inside_of_another(model: Any) -> None:
+    text = bundle(BIG, defaults="{mode: enforce, missing_args: deny}")
+    guard = Edictum.from_yaml_string(text)
+    outcome = guard.dispatch_sync("refund", {"parts": [500]}, lambda parts: 1, parameters=model)
+    assert "its default is not known" in outcome.details

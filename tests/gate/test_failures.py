@@ -23,6 +23,7 @@ from edictum import (
     ToolExecutionResult,
     ToolFailure,
     Verdict,
+    outcome_to_model_content,
     postcondition,
     precondition,
     session_contract,
@@ -210,6 +211,19 @@ def test_a_postcondition_that_breaks_objects(check: Any, effect: str, value: Any
         "call_executed",
     )
     assert guard.session().successes == 1
+
+
+@pytest.mark.parametrize("effect", ["redact", "deny"])
+def test_a_postcondition_that_breaks_does_not_quote_the_result(effect: str) -> None:
+    """Its exception may hold what was to be hidden."""
+
+    def parse(call: Any, result: Any) -> Any:
+        return Verdict.pass_() if int(result["ssn"]) else Verdict.fail("a number")
+
+    guard = Edictum(contracts=[postcondition("*", effect=effect)(parse)])
+    outcome = guard.dispatch_sync("t", {}, lambda: {"ssn": "123-45-6789"})
+    assert "Postcondition error: ValueError" in outcome_to_model_content(outcome)
+    assert "6789" not in f"{outcome} {guard.local_sink.last()}"
 
 
 @proves("success check")

@@ -22,8 +22,10 @@ from edictum.outcomes import (
     ToolOutcome,
     ToolTimeout,
     denial_for_model,
+    effect_for_model,
     failure_for_model,
     outcome_to_model_content,
+    timeout_for_model,
 )
 
 BROKEN_CALLBACK = "on_postcondition_warn raised; the result stays as it is"
@@ -77,8 +79,7 @@ def make_reply(
         case ToolFailure():
             return _reply_to_failure(outcome, with_redacted_text, limit)
         case ToolTimeout():
-            waited = f"timed out after {outcome.elapsed_ms} ms."
-            return ToolReply(outcome, text=f"Tool '{outcome.tool_name}' {waited}")
+            return ToolReply(outcome, text=timeout_for_model(outcome))
         case ToolArtifactReference():
             return ToolReply(outcome, text=outcome_to_model_content(outcome))
         case _:
@@ -88,9 +89,10 @@ def make_reply(
 def _reply_to_failure(
     outcome: ToolFailure, with_redacted_text: ReplaceText, limit: ResultLimit
 ) -> ToolReply:
-    error, text = outcome.exception, limit.fit(failure_for_model(outcome))
+    error = outcome.exception
     if error is None:
         return ToolReply(outcome, value=outcome.value, limit=limit)
+    text = limit.fit(failure_for_model(outcome)) + effect_for_model(outcome)
     if describe(error) != text:
         error = with_redacted_text(error, text)
     return ToolReply(outcome, error=error)

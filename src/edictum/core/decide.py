@@ -117,11 +117,16 @@ def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
     """Return what a contract answered; anything but a valid Verdict is an error in the contract."""
     if type(raw) is not Verdict or _bad_field(raw) is not None:
         kind = contract.record_type.replace("_", " ").capitalize()
-        raw = Verdict.fail(
-            f"{kind} error: {_complaint(raw, 'Verdict.pass_() or Verdict.fail(...)')}",
-            policy_error=True,
-        )
+        if isinstance(raw, Failed) and _hides_results(contract):
+            complaint = type(raw.error).__name__  # its text may quote what is to be hidden
+        else:
+            complaint = _complaint(raw, "Verdict.pass_() or Verdict.fail(...)")
+        raw = Verdict.fail(f"{kind} error: {complaint}", policy_error=True)
     return make_answer(contract, raw, contract.is_observed(mode) and not raw.passed)
+
+
+def _hides_results(contract: Contract) -> bool:
+    return contract.record_type == "postcondition" and contract.effect != "warn"
 
 
 def as_hook_answer(hook: HookRegistration, raw: Any) -> HookAnswer:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, ref
 
 from edictum.core._records import record
 from edictum.core.freeze import EMPTY, FrozenDict, FrozenList, freeze
-from edictum.core.type_schemas import Schema, describe_parameters
+from edictum.core.type_schemas import OTHER_NAMES, Schema, describe_parameters
 from edictum.core.values import JsonVisitor, held_fields
 
 ANY_ITEM: Final = "[*]"  # a step into every element of a list
@@ -218,8 +218,13 @@ class Declaration:
         declared = self.find(name)[0]
         if name in values:
             return values[name] if declared is None else declared.fill(values[name])
+        if declared is None:
+            return NOT_SENT
+        for other in declared.schema.get(OTHER_NAMES, ()):
+            if other in values:  # the same field, under another name
+                return declared.fill(values[other])
         try:
-            return NOT_SENT if declared is None else declared.default()
+            return declared.default()
         except NotPlainError:
             return NOT_SENT
 

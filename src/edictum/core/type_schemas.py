@@ -28,6 +28,7 @@ from typing import (
 
 Schema: TypeAlias = Mapping[str, Any]
 ANYTHING: Final[Schema] = {}
+OTHER_NAMES: Final = "x-other-names"  # of a field: all under which it may be sent, by precedence
 _JSON_NAMES: dict[Any, str] = {
     str: "string",
     int: "integer",
@@ -149,14 +150,37 @@ def _describe_class(kind: Any, inside: tuple[Any, ...]) -> Schema:
 
 def _describe_model(kind: Any, inside: tuple[Any, ...]) -> Schema:
     """Return the schema of a pydantic model: fields under the names by which they are sent."""
-    found = {}
+    found, others = {}, {}
+    by_name = any(kind.model_config.get(key) for key in ("populate_by_name", "validate_by_name"))
     for name, field in kind.model_fields.items():
-        aliases = (field.validation_alias, field.alias)
-        sent_as = next((alias for alias in aliases if isinstance(alias, str)), name)
+        names, is_whole = _list_names(name, field, by_name)
         factory = MISSING if field.default_factory is None else field.default_factory
         default = MISSING if field.is_required() or factory is not MISSING else field.default
-        found[sent_as] = _Field(field.annotation, default, factory)
-    return _make_object(found, kind.model_config.get("extra") == "allow", inside)
+        if not is_whole:  # it may come from inside of another argument, which is not looked for
+            default, factory = MISSING, _read_elsewhere
+        for each in names:
+            found[each] = _Field(field.annotation, default, factory)
+            others[each] = {OTHER_NAMES: names} if len(names) > 1 else {}
+    made = _make_object(found, kind.model_config.get("extra") == "allow", inside)
+    properties = {name: {**schema, **others[name]} for name, schema in made["properties"].items()}
+    return {**made, "properties": properties}
+
+
+def _list_names(name: str, field: Any, by_name: bool) -> tuple[list[str], bool]:
+    """Return the names under which a field of a model may be sent, the one that counts first, and
+    whether these are all its places.
+    """
+    alias = field.alias if field.validation_alias is None else field.validation_alias
+    choices = [name] if alias is None else list(getattr(alias, "choices", (alias,)))
+    names = [each for each in choices if isinstance(each, str)]
+    is_whole = len(names) == len(choices)
+    if by_name or not names:
+        names.append(name)
+    return list(dict.fromkeys(names)), is_whole
+
+
+def _read_elsewhere() -> None:
+    """Stand for a default that cannot be known."""
 
 
 def _describe_dataclass(kind: Any, inside: tuple[Any, ...]) -> Schema:

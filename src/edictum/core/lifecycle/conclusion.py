@@ -15,7 +15,7 @@ from edictum.core._records import record, replace
 from edictum.core.call import ToolCall
 from edictum.core.charges import NO_CHARGES, Charges
 from edictum.core.config import FailureFlag, Flow, LifecycleConfig
-from edictum.core.contract import Mode
+from edictum.core.contract import Mode, Verdict
 from edictum.core.decide import AfterDecision, as_answer, decide_after, describe
 from edictum.core.decision import USER_ERRORS, Answer, Decision, Failed
 from edictum.core.effects import (
@@ -329,12 +329,13 @@ def _bound(effect: CallUserCode, admission: Admission, ran: Ran) -> CallUserCode
     return Within(effect, max(timeout_s - ran.elapsed_s, SHORTEST_SEARCH_S))
 
 
-def _explain_timeout(failed: Failed, admission: Admission) -> Failed:
+def _explain_timeout(failed: Failed, admission: Admission) -> Failed | Verdict:
     if not isinstance(failed.error, TimeoutError):
         return failed
     limit = admission.run.timeout_s
     within = "the time of its turn" if limit is None else f"the {limit:g} s of its call"
-    return Failed(TimeoutError(f"the result could not be searched within {within}"))
+    reason = f"Postcondition error: TimeoutError: the result could not be searched within {within}"
+    return Verdict.fail(reason, policy_error=True)
 
 
 def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
