@@ -1,7 +1,8 @@
 """Probes: how each part of a guard is asked whether it can do its work, and what it has counted.
 
 A ledger is asked by ``ping``, or else by a look at a session; a sink, an approval backend and an
-engine by ``check``, if they have it: ordinary or async, it raises what is wrong.
+engine by ``check``, if they have it: ordinary or async, it raises what is wrong. A sink that did
+not take its newest event is not well, whatever its ``check`` says.
 """
 
 from __future__ import annotations
@@ -141,13 +142,16 @@ def _name_sink_probe(wiring: Wiring, sink: AuditSink) -> tuple[str, Callable[[],
 
 
 async def _probe_sink(sink: AuditSink) -> str:
-    """Ask a sink; one that cannot be asked is judged by its newest event."""
+    """Ask a sink, if it can be asked. Whatever it answers, it is not well while it does not take
+    events: a look at a file does not show that writing it fails.
+    """
     kind, check = type(sink).__name__, getattr(sink, "check", None)
     if check is not None:
         await call_until(check, (), None)
-        return f"{kind} can be written."
     if problem := PORTS.find(sink).problem:
         raise BackendError(f"{kind} did not take its newest event: {problem}")
+    if check is not None:
+        return f"{kind} can be written."
     return f"{kind} has no check(); it took its newest event, if there was one."
 
 

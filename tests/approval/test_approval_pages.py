@@ -361,11 +361,19 @@ async def test_refusals_are_in_the_audit(site: Site) -> None:
     assert "192.0.2.1" in str(sink.last().reason)
 
     class Broken:
-        async def emit(self, event: Any) -> None:
-            raise OSError("disk full")
+        is_broken = True
 
-    app = ApprovalApp(site.queue, site.links, audit_sink=Broken())
+        async def emit(self, event: Any) -> None:
+            if self.is_broken:
+                raise OSError("disk full")
+
+    broken = Broken()
+    app, guard = ApprovalApp(site.queue, site.links, audit_sink=broken), Edictum(audit_sink=broken)
     assert (await call_app(app, "GET", "/t/forged")).status == 404
+    assert not (await guard.check())["audit"].ok
+    broken.is_broken = False
+    await call_app(app, "GET", "/t/forged")
+    assert (await guard.check())["audit"].ok
 
 
 # --- Requests that are not well formed ------------------------------------------------------------

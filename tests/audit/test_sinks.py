@@ -22,6 +22,7 @@ from edictum import (
     CollectingAuditSink,
     CompositeSink,
     Edictum,
+    EdictumConfigError,
     FileAuditSink,
     MarkEvictedError,
     RedactionPolicy,
@@ -206,6 +207,37 @@ if pid:
     path = tmp_path / "audit.jsonl"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(path)], check=True, timeout=60)
     assert sorted(line["tool_name"] for line in lines(path)) == ["child", "parent", "parent"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("max_bytes", "100MB", "max_bytes is '100MB'"),
+        ("max_bytes", 0, "max_bytes is 0"),
+        ("max_bytes", 1.5, "max_bytes is 1.5"),
+        ("keep", "10", "keep is '10'"),
+        ("keep", True, "keep is True"),
+        ("keep", None, "keep is None"),
+        ("chain", "audit.key", "chain is of type str, not a Chain"),
+        ("chain", 1, "chain is of type int, not a Chain"),
+        ("chain", {"key": "audit.key"}, "chain is of type dict, not a Chain"),
+    ],
+)
+def test_a_wrong_option_of_a_file_sink_is_named(
+    tmp_path: Path, option: str, value: Any, told: str
+) -> None:
+    """When the sink is made, with what to write instead."""
+    with pytest.raises(EdictumConfigError, match=f"^FileAuditSink: {told}") as raised:
+        FileAuditSink(tmp_path / "audit.jsonl", **{option: value})
+    assert raised.value.hint
+
+
+def test_a_wrong_chain_of_a_database_is_named_and_not_quoted(tmp_path: Path) -> None:
+    """It may be the key itself."""
+    chain: Any = "secret-text"
+    with pytest.raises(EdictumConfigError, match="SqliteAuditSink: chain is of type str") as raised:
+        SqliteAuditSink(tmp_path / "audit.db", chain=chain)
+    assert "secret-text" not in str(raised.value)
 
 
 def test_a_file_can_be_opened_before_its_first_event(tmp_path: Path) -> None:

@@ -276,15 +276,44 @@ def test_a_cut_end_of_records_and_heads_shows_only_in_heads_kept_elsewhere(log: 
     assert tell(found)[-2:] == [("truncated", 7, 5), ("truncated", 8, 5)]
 
 
+UNPROVEN = (
+    "this log has no head that is signed with this key, so nothing proves it: removed, or not"
+    " written yet"
+)
+
+
 def test_a_log_without_heads_is_doubted_only_if_a_key_is_asked_for(log: Log) -> None:
     """A short log that was not closed has none yet."""
     log.heads.unlink()
     assert [str(found) for found in log.verify(copies=False).problems] == [
-        "heads: head: this log has no head: removed"
+        f"heads: head: {UNPROVEN}"
     ]
     found = verify(log.path)
     assert found.ok
     assert found.notes == ["this log has no head, so a cut end does not show"]
+
+
+@pytest.mark.parametrize("text", ["", "nothing to see\n", "\n"])
+@pytest.mark.parametrize("heads", [None, "", "torn"])
+def test_a_log_that_was_emptied_with_its_heads_is_doubted_if_a_key_is_given(
+    log: Log, text: str, heads: str | None
+) -> None:
+    """Nothing is left that the key could be checked with."""
+    log.path.write_text(text)
+    log.heads.unlink()
+    if heads is not None:
+        log.heads.write_text(heads)
+    found = log.verify(copies=False)
+    assert [str(problem) for problem in found.problems] == [f"heads: head: {UNPROVEN}"]
+    assert verify(log.path).ok
+
+
+def test_a_log_without_heads_is_doubted_if_the_heads_kept_elsewhere_are_gone(log: Log) -> None:
+    """They were asked for, and there are none."""
+    for path in (log.path, log.heads, log.copies):
+        path.write_text("")
+    found = verify(log.path, heads=log.copies)
+    assert [problem.kind for problem in found.problems] == ["head"]
 
 
 def test_a_log_that_is_not_chained_does_not_verify(tmp_path: Path) -> None:

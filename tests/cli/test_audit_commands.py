@@ -328,6 +328,16 @@ def test_verify_prints_what_is_wrong_and_ends_with_1(
     assert (found["ok"], found["problems"][0]["sequence"]) == (False, 3)
 
 
+def test_verify_with_a_key_ends_with_1_when_nothing_is_left(
+    chained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chained.write_text("")
+    Path(f"{chained}.heads").unlink()
+    key = chained.with_name("key.pub")
+    assert main(["audit", "verify", str(chained), "--public-key", str(key)]) == 1
+    assert "WRONG (1 head): 0 records" in capsys.readouterr().out
+
+
 def test_keygen_replaces_no_key(chained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "keygen", str(chained.with_name("key"))]) == 2
     assert "File exists" in capsys.readouterr().err

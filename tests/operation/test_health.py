@@ -112,6 +112,38 @@ async def test_a_sink_without_a_check_is_judged_by_its_newest_event() -> None:
     assert (await guard.check()).ok
 
 
+class Checked(Moody):
+    def check(self) -> None:
+        """Raise nothing: what is wrong shows only when an event is written."""
+
+
+async def test_a_sink_that_fails_is_not_well_whatever_its_check_says() -> None:
+    """Well again once it takes an event."""
+    sink = Checked()
+    guard = Edictum(audit_sink=sink)
+    assert (await guard.check()).ok
+    assert isinstance(await guard.dispatch("t", {}, lambda: 1), ToolDenied)
+    assert "the collector is away" in (await guard.check())["audit"].message
+    sink.is_broken = False
+    await guard.run("t", {}, lambda: 1)
+    assert (await guard.check())["audit"].message == "Checked can be written."
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+async def test_a_file_that_can_be_opened_but_not_written_is_not_well(tmp_path: Path) -> None:
+    """Every call is denied, though the disk of its folder has room."""
+    path = tmp_path / "audit.jsonl"
+    path.symlink_to("/dev/full")
+    guard = Edictum(audit_sink=FileAuditSink(path))
+    assert isinstance(await guard.dispatch("t", {}, lambda: 1), ToolDenied)
+    audit = (await guard.check())["audit"]
+    assert (audit.ok, "No space left on device" in audit.message) == (False, True)
+    path.unlink()
+    await guard.run("t", {}, lambda: 1)
+    assert (await guard.check()).ok
+    await guard.close()
+
+
 class Engine:
     def run(self, effect: Any) -> Any: ...
 

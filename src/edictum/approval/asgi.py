@@ -234,6 +234,9 @@ class ApprovalApp:
                 await written
         except USER_ERRORS as exc:
             self._sink.note_failure(exc)
+        else:
+            if self._sink.failures and not self._sink.drops:
+                self._sink.note_success()
 
     async def _identify_user(self, exchange: PageExchange) -> Principal:
         found = self._identify(exchange.scope) if self._identify is not None else None

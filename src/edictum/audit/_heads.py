@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from edictum._logs import AUDIT_HEADS, log
 from edictum.audit._keys import HeadSigner, KeyPath
@@ -69,6 +69,20 @@ class Chain:
         if isinstance(places, str | os.PathLike) or callable(places):
             return [places]
         return list(places)
+
+
+def read_chain(sink: str, chain: Any) -> Chain | None:
+    """Return how a sink's log is chained; None if it is not. The value is not quoted: it may be a
+    key.
+    """
+    if chain is None or isinstance(chain, bool):
+        return Chain() if chain else None
+    if not isinstance(chain, Chain):
+        raise EdictumConfigError(
+            f"{sink}: chain is of type {type(chain).__name__}, not a Chain.",
+            hint='Use True, or Chain(key="audit.key") to sign heads with a key.',
+        )
+    return chain
 
 
 def read_retention(retain: str | float | None) -> float:

@@ -144,6 +144,7 @@ def verify(
     ``source`` is the path of a log, the URL of a database, or a sink that chains. ``public_key`` is
     the file that ``edictum audit keygen`` has put beside the private key: every head must be signed
     with that one. ``heads`` are heads that were kept elsewhere: a file of them, or their lines.
+    With either of them a log without any head is a problem, even when it has no records.
     ``ledger`` is the ledger of the same calls, or its URL: calls that only one of the two knows of
     are a gap, and calls whose process ended while their bodies ran are noted. With it, and without
     a key and heads, a log without a chain is compared only.
@@ -192,7 +193,8 @@ def _verify_chain(
     on_progress: Callable[[LogReading], None] | None,
 ) -> None:
     reader, reading = find_chain_reader(source), LogReading(on_progress)
-    checked = HeadCheck(found, None if public_key is None else HeadVerifier(public_key))
+    verifier = None if public_key is None else HeadVerifier(public_key)
+    checked = HeadCheck(found, verifier, is_expected=not (verifier is None and heads is None))
     for place, line in reader.read_heads(reading):
         checked.check_line(place, line)
     if heads is not None:
@@ -236,11 +238,17 @@ def _read_copies(heads: str | os.PathLike[str] | Iterable[str]) -> Iterator[Numb
 
 
 class HeadCheck:
-    """Follows the heads of a log, and gathers what they say about its records."""
+    """Follows the heads of a log, and gathers what they say about its records.
 
-    def __init__(self, found: Verification, verifier: HeadVerifier | None) -> None:
+    ``is_expected`` is whether a log without any head is a problem, even when it has no records.
+    """
+
+    def __init__(
+        self, found: Verification, verifier: HeadVerifier | None, *, is_expected: bool
+    ) -> None:
         self._found = found
         self._verifier = verifier
+        self._is_expected = is_expected
         self._last: ChainHead | None = None
         self._hashes: dict[int, str] = {}  # of the heads, by number
         # What heads list: hashes by writer and sequence number, with the number of the head.
@@ -339,12 +347,13 @@ class HeadCheck:
     def finish(self) -> None:
         """Say what no head could show."""
         found = self._found
-        if found.records and not found.heads and not found.counts["head"]:
-            text = "this log has no head"
-            if self._verifier is not None:
-                found.add_problem("head", "heads", f"{text}: removed")
-            else:
-                found.add_note(f"{text}, so a cut end does not show")
+        has_none = not found.heads and not found.counts["head"]
+        if has_none and self._is_expected:
+            how = "" if self._verifier is None else " that is signed with this key"
+            text = f"this log has no head{how}, so nothing proves it: removed, or not written yet"
+            found.add_problem("head", "heads", text)
+        elif has_none and found.records:
+            found.add_note("this log has no head, so a cut end does not show")
         elif self._verifier is None:
             found.add_note("without a public key, signatures of heads were not checked")
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from edictum._audit_event import AuditEvent
 from edictum._logs import AUDIT_HEADS, log
@@ -28,6 +28,7 @@ from edictum.audit._heads import (
     SinkChain,
     hold_folder,
     hold_lock,
+    read_chain,
     read_retention,
 )
 from edictum.audit._reading import JsonLinesReader, LogReading
@@ -64,19 +65,14 @@ class FileAuditSink:
         retain: str | float | None = None,
         compress: Compression = False,
     ) -> None:
-        if max_bytes is not None and max_bytes < 1:
-            raise EdictumConfigError(
-                f"FileAuditSink: max_bytes is {max_bytes}.",
-                hint="Use 1 or more, or None for no rotation.",
-            )
+        if max_bytes is not None:
+            hint = "Use a whole number of bytes, 1 or more, or None for no rotation."
+            _check_whole("max_bytes", max_bytes, hint)
         if fsync not in (False, True, "batch"):
             raise EdictumConfigError(
                 f"FileAuditSink: fsync is {fsync!r}.", hint='Use True, False or "batch".'
             )
-        if keep < 1:
-            raise EdictumConfigError(
-                f"FileAuditSink: keep is {keep}.", hint="Use 1 or more old files."
-            )
+        _check_whole("keep", keep, "Use a whole number of old files, 1 or more.")
         self.path = Path(path)
         self._name = os.fspath(self.path)
         self._redaction = redaction
@@ -99,12 +95,12 @@ class FileAuditSink:
         self._end = 0  # its size behind the newest line that was written from here; -1: unknown
 
     def _make_chain(self, chain: Chain | bool, retain_s: float) -> SinkChain | None:
-        if chain is False:
+        settings = read_chain("FileAuditSink", chain)
+        if settings is None:
             if retain_s:
                 hint = "Pass chain=True, or a Chain: what is deleted is named in its heads."
                 raise EdictumConfigError("FileAuditSink: retain= needs a chain.", hint=hint)
             return None
-        settings = Chain() if chain is True else chain
         return SinkChain(settings, self.path, retain_s, fsync=self._fsync)
 
     def _reset(self) -> None:
@@ -350,6 +346,12 @@ class FileAuditSink:
                 except OSError as exc:
                     raise self._unwritable(exc) from exc
         return WRITTEN
+
+
+def _check_whole(name: str, value: Any, hint: str) -> None:
+    """Raise unless an option is a whole number of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise EdictumConfigError(f"FileAuditSink: {name} is {value!r:.80}.", hint=hint)
 
 
 def _write_due_head(sink: weakref.ref[FileAuditSink]) -> None:

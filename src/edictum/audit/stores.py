@@ -19,7 +19,7 @@ from typing import Any
 from edictum._audit_event import AuditEvent
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter
-from edictum.audit._heads import Chain, NumberedLine
+from edictum.audit._heads import Chain, NumberedLine, read_chain
 from edictum.audit._ports import MAX_WAITING, check_waiting
 from edictum.audit._reading import EventReader, LogReading
 from edictum.audit._rows import EventRow, make_event_row, make_open_event_row
@@ -123,7 +123,7 @@ class SqliteAuditSink(StoreAuditSink):
         from edictum.audit import _sqlite  # sqlite3 is slow to import
 
         self.path = os.fspath(path)
-        settings = Chain() if chain is True else chain or None
+        settings = read_chain("SqliteAuditSink", chain)
         reader = self._file = _sqlite.SqliteEventReader(self.path)
         store = _sqlite.SqliteEventStore(self.path, settings)
         store.make_table()  # a key that cannot be read is said here
