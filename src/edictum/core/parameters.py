@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, ref
 
 from edictum.core._records import record
 from edictum.core.freeze import EMPTY, FrozenDict, FrozenList, freeze
-from edictum.core.type_schemas import OTHER_NAMES, Schema, describe_parameters
+from edictum.core.type_schemas import ACCEPTED_NAMES, Schema, describe_parameters
 from edictum.core.values import JsonVisitor, held_fields
 
 ANY_ITEM: Final = "[*]"  # a step into every element of a list
@@ -220,7 +220,7 @@ class Declaration:
             return values[name] if declared is None else declared.fill(values[name])
         if declared is None:
             return NOT_SENT
-        for other in declared.schema.get(OTHER_NAMES, ()):
+        for other in declared.schema.get(ACCEPTED_NAMES, ()):
             if other in values:  # the same field, under another name
                 return declared.fill(values[other])
         try:

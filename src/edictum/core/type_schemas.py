@@ -28,7 +28,9 @@ from typing import (
 
 Schema: TypeAlias = Mapping[str, Any]
 ANYTHING: Final[Schema] = {}
-OTHER_NAMES: Final = "x-other-names"  # of a field: all under which it may be sent, by precedence
+ACCEPTED_NAMES: Final = (
+    "x-accepted-names"  # of a field: all under which it may be sent, by precedence
+)
 _JSON_NAMES: dict[Any, str] = {
     str: "string",
     int: "integer",
@@ -160,7 +162,7 @@ def _describe_model(kind: Any, inside: tuple[Any, ...]) -> Schema:
             default, factory = MISSING, _read_elsewhere
         for each in names:
             found[each] = _Field(field.annotation, default, factory)
-            others[each] = {OTHER_NAMES: names} if len(names) > 1 else {}
+            others[each] = {ACCEPTED_NAMES: names} if len(names) > 1 else {}
     made = _make_object(found, kind.model_config.get("extra") == "allow", inside)
     properties = {name: {**schema, **others[name]} for name, schema in made["properties"].items()}
     return {**made, "properties": properties}
