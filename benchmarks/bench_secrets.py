@@ -9,6 +9,8 @@ text: nothing that uses these forms can be much faster. Systems take turns, in C
 from __future__ import annotations
 
 import argparse
+import base64
+import random
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,8 +22,17 @@ from tables import Sample, by_best, by_median, print_table
 
 from edictum import Edictum, FileAuditSink, OperationLimits, RedactionPolicy
 from edictum.core.secret_forms import FormPart, read_form, read_forms
-from edictum.core.secret_scan import Detector, form_row, secret_detector
+from edictum.core.secret_scan import (
+    Detector,
+    Finder,
+    Heads,
+    NextPlace,
+    form_row,
+    secret_detector,
+    use_finder,
+)
 from edictum.redaction import detector
+from edictum.redaction._engine import make_finder
 
 SIZES = {"1 KB": 1_000, "32 KB": 32_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
 LINES = (
@@ -89,36 +100,123 @@ def measure_texts(turns: int, scale: float) -> list[tuple[str, ...]]:
     return rows
 
 
-ARGUMENTS = {
-    "path": "/srv/reports/2026/november/summary-of-the-week.md",
-    "query": "select name, amount from invoices where amount > 100 order by name",
-    "note": "please keep the order of the rows and say how many there are in all",
-    "limit": 50,
-}
+REPEATED = ("A", "M", "key=", "token:", "sk-", "%41", "AAAA+/", "token: ", "`cookie=", "key:<")
 
 
-def measure_calls(turns: int, scale: float) -> list[tuple[str, ...]]:
-    """A call with 200 bytes of arguments and an audit file, with and without the search."""
-    with tempfile.TemporaryDirectory() as folder:
-        guards = [
-            Edictum(
-                audit_sink=FileAuditSink(Path(folder) / f"{number}.jsonl"),
-                redaction=RedactionPolicy(detect_secret_values=number == 1),
-                limits=OperationLimits(max_attempts=10**9, max_tool_calls=10**9),
-            )
-            for number in range(2)
-        ]
-        samples = [Sample(), Sample()]
-        for _ in range(turns * 3):
-            for guard, sample in zip(guards, samples, strict=True):
-                run = partial(guard.run_sync, "t", ARGUMENTS, _tool)
-                sample.seconds.append(seconds(run, int(400 * scale)))
-    without, with_search = samples
-    more = with_search.minus(without)
+def measure_repetition(turns: int) -> list[tuple[str, ...]]:
+    """Texts in which a secret might begin at each word or character, against ordinary text."""
+    size, scan = 100_000, secret_detector().scan
+    drawn = base64.b64encode(random.Random(1).randbytes(size)).decode()
+    texts = {repr(unit): (unit * size)[:size] for unit in REPEATED} | {"base64": drawn[:size]}
+    ordinary, samples = Sample(), {name: Sample() for name in texts}
+    for turn in range(turns + 1):
+        plain = seconds(partial(scan, make_text(size)), 10)
+        spent = {name: seconds(partial(scan, text), 1) for name, text in texts.items()}
+        if turn:  # before that, what all searches use is made
+            ordinary.seconds.append(plain)
+            for name, sample in samples.items():
+                sample.seconds.append(spent[name])
     return [
-        ("a call, 200 bytes of arguments, audit file", "without", "with", "more"),
-        ("run_sync, CPU time", without.text(), with_search.text(), more.text()),
+        ("100 KB of the same", "all secrets", "/ ordinary"),
+        ("ordinary", ordinary.text(), ""),
+        *((name, each.text(), by_median(each, ordinary)) for name, each in samples.items()),
     ]
+
+
+CALLS = 10  # in a batch: short, so that both sides of a pair meet the same machine
+WEEKS = 1_000
+
+
+def make_arguments(week: int) -> dict[str, object]:
+    """About 200 bytes, others in each call: what is remembered of a text does not count."""
+    return {
+        "path": f"/srv/reports/2026/november/summary-of-the-week-{week}.md",
+        "query": f"select name, amount from invoices where amount > {week} order by name",
+        "note": f"please keep the order of the {week} rows and say how many there are in all",
+        "limit": 50,
+    }
+
+
+ARGUMENTS = [make_arguments(week) for week in range(WEEKS)]
+
+
+def make_guard(path: Path, detects: bool) -> Edictum:
+    return Edictum(
+        audit_sink=FileAuditSink(path),
+        redaction=RedactionPolicy(detect_secret_values=detects),
+        limits=OperationLimits(max_attempts=10**9, max_tool_calls=10**9),
+    )
+
+
+def measure_calls(pairs: int) -> list[tuple[str, ...]]:
+    """A call with 200 bytes of arguments and an audit file, with and without the search.
+
+    Writing a file takes now more, now less, by more than what is measured. So small batches take
+    turns in random order, all on one file system, and what counts is the difference within a turn.
+    Two guards without the search tell what the measure itself is worth.
+    """
+    lot = random.Random(7)
+    with tempfile.TemporaryDirectory() as folder:
+        guards = [make_guard(Path(folder) / f"{n}.jsonl", detects=n == 2) for n in range(3)]
+        samples = [Sample(), Sample(), Sample()]
+        for turn in range(pairs + 20):
+            batch = lot.sample(ARGUMENTS, CALLS)
+            for number in lot.sample(range(3), 3):
+                spent = seconds(partial(_call_each, guards[number], batch), 1) / CALLS
+                if turn >= 20:
+                    samples[number].seconds.append(spent)
+    without, again, with_search = samples
+    return [
+        ("a call, 200 bytes of arguments, audit file", "per call", "more", "best, more"),
+        ("without the search", without.middle(), "", ""),
+        ("the same again", again.middle(), *_more(again, without)),
+        ("with it", with_search.middle(), *_more(with_search, without)),
+    ]
+
+
+def _call_each(guard: Edictum, batch: list[dict[str, object]]) -> None:
+    for arguments in batch:
+        guard.run_sync("t", arguments, _tool)
+
+
+def _more(one: Sample, other: Sample) -> tuple[str, str]:
+    return one.minus(other).middle(), f"{(one.best - other.best) * 1e6:.2f}"
+
+
+def measure_search_alone(turns: int) -> list[tuple[str, ...]]:
+    """The search of exactly the texts that one such call has searched, and nothing else."""
+    rows: list[tuple[str, ...]] = [("texts that one call has searched", "characters", "alone")]
+    for text in record_searches():
+        sample = Sample()
+        for _ in range(turns * 20):
+            sample.seconds.append(seconds(partial(secret_detector().may_find, text), 500))
+        rows.append((f"{text[:40]!r} ...", str(len(text)), sample.middle()))
+    return rows
+
+
+def record_searches() -> list[str]:
+    """Return the texts that a call with an audit file has searched."""
+    searched: list[str] = []
+
+    def make(heads: Heads) -> Finder:
+        find = make_finder(heads)
+
+        def find_and_record(text: str, /) -> NextPlace | None:
+            searched.append(text)
+            return find(text)
+
+        return find_and_record
+
+    use_finder(make)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            guard = make_guard(Path(folder) / "audit.jsonl", detects=True)
+            _call_each(guard, ARGUMENTS[:1])  # names and reasons are searched once
+            searched.clear()
+            _call_each(guard, ARGUMENTS[1:2])
+    finally:
+        use_finder(make_finder)
+    return searched
 
 
 def _tool(**_arguments: object) -> str:
@@ -129,11 +227,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     options, _ = parser.parse_known_args()
-    turns, scale = (2, 0.1) if options.quick else (9, 1.0)
+    turns, scale, pairs = (2, 0.1, 20) if options.quick else (9, 1.0, 3_000)
     print("Looking for secrets, microseconds of CPU time: median (min..max). No text holds any.")
     print_table(measure_texts(turns, scale))
     print()
-    print_table(measure_calls(turns, scale))
+    print_table(measure_repetition(turns))
+    print()
+    print("The same unit: median (lower..upper quartile); more: of the differences within a turn.")
+    print_table(measure_calls(pairs))
+    print()
+    print_table(measure_search_alone(turns))
 
 
 if __name__ == "__main__":

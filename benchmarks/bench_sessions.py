@@ -38,7 +38,7 @@ SLICES = 5
 SCOPES = ("", "work")
 LIMITS = OperationLimits(
     max_attempts=10**9, max_tool_calls=10**9, max_calls_per_tool={"work": 10**9}
-).compiled()
+).compile()
 
 
 Make = Callable[[int], Any]

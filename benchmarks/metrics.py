@@ -53,29 +53,30 @@ IGNORE = re.compile(r"# type: ignore(?:\[[^\]]*\])?(?P<reason>.*)$")
 VERBS = frozenset(
     """
     abort accept acquire add adjust admit advance allocate allow analyze announce answer append
-    apply ask assert assign attach await batch begin bind block bound bring build bump cache call
-    cancel capture carry change charge check choose claim clamp clean clear clone close collect
-    combine commit compare compile complete compose compute conclude connect consume convert copy
-    count create cut deactivate decide decode decorate defer define delete deliver deny describe
-    detach detect determine disable discard dispatch do drain drive drop emit enable encode end
-    enforce enqueue ensure enter erase escape estimate evaluate exchange exclude execute exit expand
-    explain export expose extend extract fail fetch fill filter find finish fire flatten flush
-    follow forbid force forget fork format forward free freeze generate get give go govern grant
-    group guard guess hand handle hash have hold identify ignore import include increment infer
-    inform initialize insert inspect install interrupt invoke issue iterate join judge keep kill
-    label launch leave let limit list load lock log look lower make map mark match measure merge
-    mind move name narrow normalize note notice notify observe open order overwrite own pack parse
-    pass patch pause perform permit pick place play poll pop prefer prepare prevent print process
-    produce propagate prove provide publish pull push put query queue quote raise read reap receive
-    recognize record redact redirect reduce refill refuse register reject release reload remember
-    remove rename renew reopen repair repeat replace replay reply report repr require reserve reset
-    resolve respond restore restrict resume retry return reuse reverse rewrite roll rotate round run
-    save say scan schedule search see select send serialize serve set settle shorten show shrink
-    shut signal simplify skip sleep snapshot sort split start state stay step stop store strip
+    apply ask assert assign attach attribute await batch become begin bind block bound bring build
+    bump cache call cancel capture carry change charge check choose claim clamp clean clear clone
+    close collect combine commit compare compile complete compose compress compute conclude connect
+    consume continue convert copy correct count create cut deactivate decide decode decorate defer
+    define delete deliver deny describe detach detect determine disable discard disconnect dispatch
+    do drain drive drop emit enable encode end enforce enqueue ensure enter erase escape estimate
+    evaluate exchange exclude execute exit expand explain export expose extend extract fail fetch
+    fill filter find finish fire flatten flush follow forbid force forget fork format forward free
+    freeze gather generate get give go govern grant group guard guess hand handle hash have hold
+    identify ignore import include increment infer inform initialize insert inspect install
+    interrupt invoke issue iterate join judge keep kill label launch leave let limit list listen
+    load lock log look lower make map mark match measure merge mind move name narrow normalize note
+    notice notify number observe open order overwrite own pack park parse pass patch pause perform
+    permit pick pickle place play poll pop prefer prepare prevent print process produce propagate
+    prove provide publish pull push put query queue quote raise read reap receive recognize record
+    redact redirect reduce refill refund refuse register reject release reload remember remove
+    rename renew reopen repair repeat replace replay reply report repr require reserve reset resolve
+    respond restore restrict resume retry return reuse reverse rewrite roll rotate round run save
+    say scan schedule search see select send serialize serve set settle shorten show shrink shut
+    signal simplify skip sleep snapshot sort split stand start state stay step stop store strip
     submit subscribe substitute subtract suggest sum summarize supply suppress suspend swap switch
-    synchronize take tell terminate test thaw throw tighten tokenize touch trace track transform
-    translate trim truncate try turn undo unpack unwrap update upgrade use validate verify visit
-    wait wake walk warn watch wrap write yield
+    synchronize tabulate take tell terminate test thaw throw tighten tokenize touch trace track
+    transform translate trim truncate try turn undo unpack unwrap update upgrade use validate verify
+    visit wait wake walk warn watch withdraw wrap write yield
     """.split()  # noqa: SIM905 - read as a text, not as 300 strings
 )
 FORMAT_SKIP = re.compile(r"# fmt: skip(?P<reason>.*)$", re.MULTILINE)

@@ -1,10 +1,9 @@
 """Edictum: every tool call that an AI agent makes goes through one gate and ends as exactly one
 typed outcome.
 
-Names are imported from their modules when they are first used, so that ``import edictum`` costs
-next to nothing. The imports under TYPE_CHECKING are what type checkers read; a test keeps the three
-lists equal. ``__getattr__`` is hidden from them, because with it they would believe that every name
-exists.
+Names are imported from their modules on first use, so that ``import edictum`` costs next to
+nothing. Type checkers read the imports under TYPE_CHECKING; a test keeps the three lists equal.
+``__getattr__`` is hidden from them, because with it they would believe that every name exists.
 """
 
 from importlib import import_module

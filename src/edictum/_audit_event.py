@@ -1,4 +1,4 @@
-"""AuditEvent, the value that sinks are given, and the actions it can tell of.
+"""AuditEvent, the value that sinks are given, and the actions that an event can be about.
 
 It stands beside the core, which reads no clock: the events of a call are dated by the driver.
 """
@@ -43,7 +43,7 @@ class AuditAction(StrEnum):
 class AuditEvent:
     """One line of the audit. All texts and structures in it are redacted and bounded.
 
-    An event that an application makes itself is dated now, unless it says otherwise.
+    An event that an application makes itself is dated now, unless it sets another time.
     """
 
     schema_version: str = EVENT_SCHEMA_VERSION

@@ -1,8 +1,8 @@
-"""Who is calling: session, principal, metadata and amounts of the calls of an adapter or a turn.
+"""Callers: session, principal, metadata and amounts of the calls of an adapter or a turn.
 
 Each option is a value, or a function of the context of the run: the framework's own object, or the
-``ToolCallRequest`` of a turn. Functions are called for every call. If one fails or returns what the
-guard would not take, the call is denied.
+``ToolCallRequest`` of a turn. Functions are called for every call. If one fails or returns a value
+that the guard would refuse, the call is denied.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class ResolvedCaller:
         self.problem = ""
 
     def add(self, name: str, value: Any) -> None:
-        """Add what a function returned. None adds nothing, but as a principal means "none"."""
+        """Add what a function returned. None adds nothing, except for a principal, where it means
+        "no principal".
+        """
         if value is not None or name == "principal":
             check_caller_option(name, value)
             self.options[name] = value
@@ -58,7 +60,7 @@ class ResolvedCaller:
         self.problem = self.problem or f"The {name} of this call could not be determined: {why}"
 
     def choose_session(self, session_id: str) -> None:
-        """Set the session. Parents that name it again are a problem, and are dropped."""
+        """Set the session. Parents that name the same session are a problem, and are dropped."""
         self.options["session_id"] = session_id
         if (parents := self.options.get("parent_session_id")) is not None:
             try:
@@ -103,7 +105,9 @@ class CallerResolver:
         return bool(self._functions)
 
     def set_principal(self, principal: Principal | None) -> None:
-        """Replace the principal, value or function; None leaves it to the framework and guard."""
+        """Replace the principal, a value or a function; None leaves the choice to the framework and
+        the guard.
+        """
         check_principal(principal)
         # New dicts, because other threads may be reading the old ones; the value first, so that
         # there is a principal at every moment.
@@ -125,7 +129,9 @@ class CallerResolver:
         return caller
 
     async def aresolve(self, context: Any, timeout_s: float | None = None) -> ResolvedCaller:
-        """Return the caller of a call; with ``timeout_s`` no function is waited for any longer."""
+        """Return the caller of a call; with ``timeout_s`` no function is awaited for longer than
+        that.
+        """
         caller = self._start(context)
         for name, function in self._functions.items():
             try:
@@ -156,7 +162,7 @@ def check_caller_option(name: str, value: Any) -> None:
 
 
 def _takes_call(owner: str, function: FromContext) -> bool:
-    """Return whether a function of amounts takes the call as well as the context."""
+    """Return whether a function of amounts takes the call besides the context."""
     try:
         check_takes(f"{owner}: amounts", function, "context")
     except EdictumConfigError:

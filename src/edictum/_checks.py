@@ -1,4 +1,4 @@
-"""Checks of what a guard is given: errors say what is wrong, where, and what to do."""
+"""Check what a guard is given: errors say what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def read_approval_backend(backend: Any) -> ApprovalBackend | None:
 
 
 def _check_keywords(backend: Any, method: str, keywords: tuple[str, ...]) -> None:
-    """Refuse a method whose parameters have other names than those it is called with."""
+    """Refuse a method whose parameter names differ from the keywords that it is called with."""
     problem = find_wrong_keywords(getattr(backend, method), keywords)
     if problem is not None:
         raise EdictumConfigError(

@@ -31,7 +31,7 @@ from edictum.core.limits import (
 from edictum.core.policy import Plan
 from edictum.core.session import SessionView
 from edictum.core.user_code import await_answers
-from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, allowed
+from edictum.evaluation import NOT_GIVEN, ContractResult, EvaluationResult, make_allowed_result
 from edictum.execution.body import needs_await
 from edictum.execution.portal import PORTAL
 from edictum.explanation import ContractExplanation, Explanation
@@ -43,7 +43,7 @@ CAUGHT = (*USER_ERRORS, CancelledError)
 
 @record
 class Judged:
-    """What would be decided about a call, and the session as its contracts would see it."""
+    """The decision about a call, and the session as its contracts would see it."""
 
     call: ToolCall
     decision: Decision
@@ -65,7 +65,9 @@ class DryRun:
         self._view: SessionView | None = None
 
     def evaluate(self, run: RunTool, output: Any) -> EvaluationResult:
-        """Return what would be decided; with an output, what postconditions say about it too."""
+        """Return the decision; with an output, also what the postconditions say about the
+        output.
+        """
         return self._result(self._judge(run), output)
 
     def explain(self, run: RunTool, output: Any) -> Explanation:
@@ -94,7 +96,7 @@ class DryRun:
         return Judged(self._call, decision, self._full, self._ledger_failed, self._view)
 
     def _drive(self, flow: Generator[Effect, Any, Any]) -> Any:
-        """Return the decision of an admission, or what another flow returns."""
+        """Return the value that a flow returns, such as the decision of an admission."""
         answer: Any = None
         try:
             while True:
@@ -145,7 +147,7 @@ class DryRun:
     def _result(self, judged: Judged, output: Any) -> EvaluationResult:
         decision, plan = judged.decision, self._plan
         if decision is plan.passed and output is NOT_GIVEN:
-            return allowed(judged.call.tool_name, _all_passed(plan).copy())
+            return make_allowed_result(judged.call.tool_name, _make_passing_results(plan).copy())
         before, after = decision.answers(), self._ask_after(judged.call, output)
         every = [*before, *after]
         reasons = _reasons(judged, before, self._config.mode)
@@ -217,7 +219,7 @@ def _add(counters: Counters, attempts: int, held: int) -> Counters:
     )
 
 
-def _all_passed(plan: Plan) -> list[ContractResult]:
+def _make_passing_results(plan: Plan) -> list[ContractResult]:
     """Return the results when every contract passes, made once per plan."""
     if "all passed" not in plan.memo:
         answers = all_answers(plan.before, ())

@@ -95,7 +95,7 @@ class Base:
 
 
 def take_language(options: BundleOptions) -> tuple[Language, GuardOptions]:
-    """Split the options of a factory: how to read the bundle, and what is left for the guard."""
+    """Split the options of a factory into those for reading the bundle and those for the guard."""
     rest: dict[str, Any] = dict(options)
     mode = rest.pop("mode", None)
     check_mode(mode, "Edictum", optional=True)
@@ -119,7 +119,7 @@ class Layer:
 
 
 def read_files(paths: Sequence[str | os.PathLike[str]], max_bytes: int) -> list[Layer]:
-    """Read files; of one that is too large, only as much as shows that it is."""
+    """Read files. Of one that is too large, read only as much as shows that it is."""
     if not paths:
         message = "from_yaml() requires at least one path."
         raise EdictumConfigError(message, hint="Pass the path of a YAML file.")
@@ -211,7 +211,9 @@ def build_policy(
 def _merge_tools(
     bundle: Mapping[str, ToolEntry], python: Mapping[str, ToolEntry]
 ) -> dict[str, ToolEntry]:
-    """Return all entries; Python's win, and keep amounts and a pin that only the bundle states."""
+    """Return all entries. Python's take precedence, and keep amounts and a pin that only the bundle
+    states.
+    """
     kept = {name: inherit_entry(python[name], bundle[name]) for name in python if name in bundle}
     return {**bundle, **python, **kept}
 
@@ -229,7 +231,9 @@ def warn_about_amounts(base: Base, bundle: Bundle, report: CompositionReport) ->
 
 
 def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport | None) -> None:
-    """Report and log that a backend cannot ask those whom the policy wants to be asked."""
+    """Report and log a backend that does not verify approvers under a policy that restricts
+    them.
+    """
     if (problem := find_approver_problem(backend, policy)) is not None:
         _log_warnings([str(problem)])
         if report is not None:
@@ -237,7 +241,7 @@ def warn_about_approvers(backend: Any, policy: Policy, report: CompositionReport
 
 
 def open_sinks(bundle: Bundle) -> list[Any] | None:
-    """Return the audit sinks that a bundle asks for; None when it asks for none."""
+    """Return the audit sinks that a bundle names; None when it names none."""
     from edictum.audit import Chain, FileAuditSink, StdoutAuditSink, open_audit
 
     wanted = bundle.observability
@@ -265,7 +269,7 @@ def start_telemetry(bundle: Bundle) -> None:
 
 
 def open_approval_store(bundle: Bundle) -> ApprovalQueue | None:
-    """Return the approval queue that a bundle names, with what tells people of new requests."""
+    """Return the approval queue that a bundle names, with its webhooks."""
     settings = bundle.approvals
     if not settings:
         return None
@@ -314,7 +318,7 @@ def list_templates(
 
 
 def find_template(name: str, template_dirs: Sequence[str | os.PathLike[str]] | None) -> Path:
-    """Return the file of a listed template; a name cannot lead anywhere else."""
+    """Return the file of a listed template; no name leads to any other file."""
     templates = {info.name: info.path for info in list_templates(template_dirs)}
     if name not in templates:
         known = ", ".join(sorted(templates)) or "none"

@@ -9,9 +9,14 @@ prints the table.
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 from edictum.core._records import record
+from edictum.core.decide import describe
+from edictum.core.redaction import hide_secrets
 
 ERROR, WARNING, INFO = logging.ERROR, logging.WARNING, logging.INFO
 LOG_EVENTS: Final[dict[str, LogEvent]] = {}
@@ -31,16 +36,39 @@ class LogEvent:
         return f"edictum.{self.code.partition('.')[0]}"
 
 
-def log(event: LogEvent, message: str, *args: Any, exc_info: Any = None, **fields: Any) -> None:
-    """Write a record of this kind; the fields become attributes of it."""
+def log(
+    event: LogEvent,
+    message: str,
+    *args: Any,
+    exc_info: Any = None,
+    redact: Callable[[str], str] = hide_secrets,
+    **fields: Any,
+) -> None:
+    """Write a record of this kind, without secrets; the fields become attributes of it.
+
+    An exception is passed on as it is, for handlers that group or report them. If its traceback
+    holds a secret, its text without secrets is a part of the message instead.
+    """
+    shown = [_hide(it, redact) for it in args]
+    error = sys.exception() if exc_info is True else exc_info
+    if error is not None:
+        trace = "".join(traceback.format_exception(error))
+        if (hidden := redact(trace)) != trace:
+            message, error = f"{message}\n%s", None
+            shown.append(hidden)
     logging.getLogger(event.logger).log(
         event.level,
         message,
-        *args,
-        exc_info=exc_info,
+        *shown,
+        exc_info=error,
         extra={"edictum_event": event.code, **fields},
         stacklevel=2,
     )
+
+
+def _hide(value: Any, redact: Callable[[str], str]) -> Any:
+    text = describe(value) if isinstance(value, BaseException) else value
+    return redact(text) if isinstance(text, str) else text
 
 
 def _event(code: str, level: int, meaning: str, remedy: str) -> LogEvent:
@@ -182,7 +210,7 @@ POLICY_NOT_RELOADED = _event(
     "policy.not_reloaded",
     ERROR,
     "A changed policy could not be loaded. The old one, `policy_version`, stays in force.",
-    "Mend the file; the message names the line. It is loaded when it changes.",
+    "Fix the file; the message names the line. It is loaded when it changes.",
 )
 POLICY_FILE_MISSING = _event(
     "policy.file_missing",
@@ -201,7 +229,7 @@ POLICY_ERROR = _event(
     ERROR,
     "A contract, a hook, a checker or a part of the gate failed. The call was denied, or counted"
     " as failed.",
-    "Mend what the message names: until then it decides wrongly.",
+    "Fix what the message names: until then calls are denied, or count as failed, because of it.",
 )
 POLICY_TOOL_MISMATCH = _event(
     "policy.tool_mismatch",
@@ -223,6 +251,18 @@ POLICY_DEFAULT = _event(
     "Write `defaults: {mode: enforce}`.",
 )
 
+# --- Calls ----------------------------------------------------------------------------------------
+
+CALL_NOT_JUDGED = _event(
+    "call.not_judged",
+    WARNING,
+    "A value of a call (an argument, an amount, a field of the principal) is missing or of a type"
+    " that a contract or a limit cannot judge. The call was denied; where they only observe, this"
+    " is only said.",
+    "One is a mistake of the model, which reads what is wrong. If all calls of a tool are named,"
+    " its contracts do not fit it: change them.",
+)
+
 # --- Callbacks and execution ----------------------------------------------------------------------
 
 CALLBACK_FAILED = _event(
@@ -230,7 +270,7 @@ CALLBACK_FAILED = _event(
     ERROR,
     "A callback (`on_allow`, `on_deny`, `on_reload`, an after-hook, a listener) raised. The call"
     " goes on.",
-    "Mend the callback.",
+    "Fix the callback.",
 )
 EXECUTION_LATE = _event(
     "execution.late_answer",

@@ -45,7 +45,7 @@ def _strictest(unlisted: Iterable[Contract | None]) -> Contract | None:
 
 
 def _merge_lists(policies: Sequence[Policy], name: str) -> list[Any]:
-    """Return the items that the policies have under a name, each once."""
+    """Return the items that the policies have under a name, without repetitions."""
     kept: list[Any] = []
     for policy in policies:
         kept += [item for item in getattr(policy, name) if item not in kept]

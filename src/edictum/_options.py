@@ -24,7 +24,7 @@ MAX_KNOWN_AMOUNTS = 100  # a function may take names from what a model sent
 
 
 def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a call that are fields of its ToolCall; an unknown option raises."""
+    """Return the options of a call that are fields of its ToolCall; raise for an unknown option."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
         option = CALL_OPTIONS.get(name)
@@ -38,8 +38,8 @@ def read_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def read_stated(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a dry run that are stated; an unknown option raises."""
+def read_stated_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a dry run that are not None; raise for an unknown option."""
     if unknown := options.keys() - set(EVALUATE_OPTIONS):
         name = min(unknown)
         raise TypeError(f"{what}() got an unexpected keyword argument {name!r}")
@@ -81,7 +81,7 @@ def _principal(name: str, value: Any) -> Principal | None:
 
 
 def _metadata(name: str, value: Any) -> Mapping[str, Any]:
-    """Return what a call carries beside its arguments, checked and frozen."""
+    """Return the caller's metadata for a call, checked and frozen."""
     if not value:
         return EMPTY
     if not isinstance(value, Mapping):
@@ -122,11 +122,11 @@ def _index(name: str, value: Any) -> int:
 
 @record
 class CallOption:
-    """An option of one call: what it is for, and whether a dry run takes it as well.
+    """An option of one call: what it is for, and whether a dry run takes it too.
 
     One for the "call" is a field of its ToolCall, read by ``read``; for the "run" it says where and
     how long the tool runs, for the "charges" what counts in limits, and for the "flow" it replaces
-    what the guard has.
+    a setting of the guard.
     """
 
     used_for: Literal["call", "run", "charges", "flow"]
@@ -182,7 +182,8 @@ def read_charges(call: ToolCall, options: Mapping[str, Any], tool: Charges) -> C
 
 
 def warn_about_unread_amounts(plan: Plan, charges: Charges) -> Charges:
-    """Log the amounts that no limit reads, where there are limits on others: once for each tool.
+    """Log the amounts of a call that no limit reads, if there are limits on others: once for each
+    tool.
 
     Return charges whose ``estimate`` is watched in the same way.
     """
@@ -209,7 +210,7 @@ def warn_about_unread_amounts(plan: Plan, charges: Charges) -> Charges:
 
 
 def _log_unread(tool: str, known: dict[str, bool], stated: Mapping[str, Any]) -> None:
-    """Log names that are not ``known``, and make them so: True for those that a limit reads."""
+    """Log names that are not ``known``, and add them there: True for those that a limit reads."""
     for name in stated:
         if name not in known and len(known) < MAX_KNOWN_AMOUNTS:
             read = ", ".join(sorted(each for each, is_read in known.items() if is_read))

@@ -1,7 +1,7 @@
-"""Previews: what a call would change, found out by a read tool before a person is asked about it.
+"""Previews: find out by a read tool what a call would change, before a person is asked about it.
 
-The read tool is called by the guard like any other: its contracts judge it, it counts in the
-session, and the audit has it, with the call that it is for as its parent.
+The guard calls the read tool like any other: its contracts judge it, it counts in the session, and
+the audit has it, with the call that it is for as its parent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edictum.core._records import record
 from edictum.core.call import CONSEQUENTIAL, ToolCall
-from edictum.core.freeze import kept
+from edictum.core.freeze import get_original_args
 from edictum.core.policy import Plan
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.tool_entry import UNKNOWN_TOOL
@@ -28,7 +28,9 @@ PREVIEW_MAX_CHARS = 4_000
 
 @record
 class ReadTool:
-    """The tool that a preview calls. ``takes`` is the function whose parameters tell its names."""
+    """The tool that a preview calls. ``takes`` is the function whose parameters name its
+    arguments.
+    """
 
     plan: Plan
     body: Callable[..., Any]
@@ -46,7 +48,7 @@ class Preview:
     redaction: RedactionPolicy
 
     async def __call__(self, call: ToolCall) -> dict[str, Any]:
-        """Return what the read tool says, or why it was not asked."""
+        """Return what the read tool returned, or why it was not called."""
         wanted = self.plan.entry.preview
         name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", "preview")
         tool = self._find(wanted, name)
@@ -54,7 +56,7 @@ class Preview:
             return {"tool": name, "problem": "No function is known for it."}
         if tool.is_stated and tool.plan.entry.side_effect in CONSEQUENTIAL:
             return {"tool": name, "problem": "It is not a tool that only reads."}
-        args = _pick_args(tool.takes, kept(call.args))
+        args = _pick_args(tool.takes, get_original_args(call.args))
         about: dict[str, Any] = {"session_id": call.run_id, "principal": call.principal}
         judged = self.guard.evaluate(name, args, **about)
         if judged.decision != "allow":
@@ -82,17 +84,19 @@ class Preview:
 
 
 def _show(outcome: ToolOutcome) -> str:
-    """Return what a person reads of an outcome: a text as it is, else as a model would read it."""
+    """Return an outcome as a person reads it: a text as it is, anything else as a model would read
+    it.
+    """
     if isinstance(outcome, ToolExecutionResult) and isinstance(outcome.value, str):
         return outcome.value
     return outcome_to_model_content(outcome)
 
 
 def _pick_args(function: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function takes."""
+    """Return those of the arguments that a function takes."""
     try:
         parameters = signature(function).parameters
-    except (TypeError, ValueError):  # it does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return dict(args)
     if any(it.kind is Parameter.VAR_KEYWORD for it in parameters.values()):
         return dict(args)

@@ -1,4 +1,4 @@
-"""Probes: how each part of a guard is asked whether it can do its work, and what it has counted.
+"""Probes: ask each part of a guard whether it can do its work, and what it has counted.
 
 A ledger is asked by ``ping``, or else by a look at a session; a sink, an approval backend and an
 engine by ``check``, if they have it: ordinary or async, it raises what is wrong. A sink that did
@@ -38,7 +38,7 @@ PROBED_SESSION = "edictum-health-check"
 
 
 class ClockWatch:
-    """Compares the system's clock with one that cannot be set, from one look to the next."""
+    """Compares the system's clock with one that cannot be set, between one look and the next."""
 
     def __init__(self) -> None:
         self._difference_s = _clock_difference_s()
@@ -50,7 +50,7 @@ class ClockWatch:
 
 
 def _clock_difference_s() -> float:
-    steady = getattr(time, "CLOCK_BOOTTIME", None)  # goes on while the machine sleeps
+    steady = getattr(time, "CLOCK_BOOTTIME", None)  # runs on while the machine sleeps
     return time.time() - (time.monotonic() if steady is None else time.clock_gettime(steady))
 
 
@@ -84,7 +84,7 @@ async def check_parts(
 
 
 async def _probe(name: str, ask: Callable[[], Any], timeout_s: float) -> PartHealth:
-    """Return what a part answered; what it raises is the sentence."""
+    """Return what a part answered. If it raises, the error is the sentence."""
     started = time.perf_counter()
     try:
         answer = ask()
@@ -104,7 +104,9 @@ async def _probe_ledger(ledger: Ledger) -> str:
 
 
 async def ask_ledger(ledger: Ledger) -> None:
-    """Raise what keeps a ledger from counting, as far as it can tell without counting."""
+    """Raise the reason why a ledger cannot count, as far as it can be found out without
+    counting.
+    """
     ping = getattr(ledger, "ping", None)
     answer: Any = ping() if ping is not None else ledger.snapshot(PROBED_SESSION)
     if isawaitable(answer):
@@ -126,7 +128,7 @@ def open_ledger(backend: Any, *, required: bool) -> Ledger:
     except USER_ERRORS as exc:
         raise EdictumConfigError(
             f"require_store: the session store {name_of(ledger)} cannot be used: {describe(exc)}",
-            hint="Mend the store, or leave require_store out: calls are then denied until it"
+            hint="Fix the store, or leave require_store out: calls are then denied until it"
             " answers.",
         ) from exc
     return ledger
@@ -142,8 +144,10 @@ def _name_sink_probe(wiring: Wiring, sink: AuditSink) -> tuple[str, Callable[[],
 
 
 async def _probe_sink(sink: AuditSink) -> str:
-    """Ask a sink, if it can be asked. Whatever it answers, it is not well while it does not take
-    events: a look at a file does not show that writing it fails.
+    """Ask a sink, if it can be asked.
+
+    Whatever it answers, it is not well while it does not take events: a check of a file does not
+    show that writing to it fails.
     """
     kind, check = type(sink).__name__, getattr(sink, "check", None)
     if check is not None:
@@ -210,7 +214,7 @@ def _probe_clock(wiring: Wiring, clock_watch: ClockWatch) -> str:
 
 
 def read_stats(policy: Policy, wiring: Wiring) -> Stats:
-    """Return what a guard has counted, and what its parts hold now."""
+    """Return what a guard has counted, and how much its parts hold now."""
     ledger, figures = wiring.ledger, wiring.figures
     circuit = reason = None
     if hasattr(ledger, "why_unavailable"):

@@ -54,7 +54,7 @@ class Watch:
         start_thread(self._thread)
 
     def _start_in_child(self) -> None:
-        """Watch in a forked child as well: it has the policy of its parent, and no thread."""
+        """Watch in a forked child too: it has the policy of its parent, but no thread."""
         if self._stopped.is_set():
             return
         try:
@@ -68,7 +68,7 @@ class Watch:
         return self._thread.is_alive() and not self._stopped.is_set()
 
     def stop(self) -> None:
-        """Stop watching, and wait for a reload that has begun."""
+        """Stop watching, and wait for a reload under way."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -94,7 +94,7 @@ class Watch:
             is_missing = digest is None
 
     def _report_missing(self) -> None:
-        """Report a file that is gone or cannot be read, once until it is back."""
+        """Report a file that is missing or cannot be read, once until it is back."""
         gone = next((path for path in self._paths if not path.is_file()), None)
         what = "a watched file cannot be read" if gone is None else f"{gone} is gone"
         error = EdictumConfigError(

@@ -21,8 +21,8 @@ _TOKEN_EDGE = re.compile(r"[\s\"'=<>:,;|&()`]+")
 def deny_sensitive_reads(
     sensitive_paths: Iterable[str] | None = None, sensitive_commands: Iterable[str] | None = None
 ) -> Contract:
-    """Return a precondition, for all tools, against naming credential files in any argument and
-    against printing the environment.
+    """Return a precondition for all tools: no argument may name a credential file, and no command
+    may print the environment.
     """
     paths = tuple(sensitive_paths or SENSITIVE_PATHS)
     commands = tuple(sensitive_commands or SENSITIVE_COMMANDS)
@@ -63,7 +63,7 @@ def _sensitive_path(text: str, fragments: tuple[str, ...]) -> str | None:
 
 def _sensitive_command(command: str, names: tuple[str, ...]) -> str | None:
     """Return the first sensitive command of a command line: its program, even when given by its
-    path, and the words that follow, options left out.
+    path, and the words that follow, without options.
     """
     for part in _COMMAND_BREAK.split(command):
         words = [word.strip("\"'") for word in part.split()]

@@ -18,7 +18,7 @@ Amounts: TypeAlias = Mapping[str, float] | Callable[[ToolCall], Mapping[str, flo
 
 
 class EvaluateOptions(TypedDict, total=False):
-    """What can be stated about a call that is only looked at. None means not stated."""
+    """Options of a call that is only evaluated. None means not stated."""
 
     session_id: str | None
     parent_session_id: str | Sequence[str] | None
@@ -30,10 +30,8 @@ class EvaluateOptions(TypedDict, total=False):
 
 
 class CallOptions(EvaluateOptions, total=False):
-    """What can be stated about one call.
-
-    None means not stated, but for ``principal`` and ``principal_resolver`` (no principal) and
-    ``timeout_s`` (no limit).
+    """Options of a call. None means not stated, except for ``principal`` and ``principal_resolver``
+    (no principal) and ``timeout_s`` (no limit).
     """
 
     call_id: str | None

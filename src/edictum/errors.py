@@ -45,11 +45,12 @@ class EdictumConfigError(EdictumError):
 
 
 class EdictumInputError(EdictumError, ValueError):
-    """A call was asked for in a way that cannot be governed; nothing was counted and nothing
+    """One call was asked for in a way that cannot be governed; nothing was counted and nothing
     ran.
     """
 
     code = "input_error"
+    is_for_model = True
 
 
 class EdictumDenied(EdictumError):

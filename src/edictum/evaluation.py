@@ -73,6 +73,6 @@ class EvaluationResult:
 _make_result = frozen_maker(EvaluationResult)
 
 
-def allowed(tool_name: str, contracts: list[ContractResult]) -> EvaluationResult:
+def make_allowed_result(tool_name: str, contracts: list[ContractResult]) -> EvaluationResult:
     """Return the result of a call to which no contract objects."""
     return _make_result("allow", tool_name, contracts, [], [], len(contracts))

@@ -1,7 +1,7 @@
-"""Explanation: why a call would be decided as it would, for people.
+"""Explanation: why a call would be decided in this way, for people.
 
 Every contract that applies is shown with its answer; contracts from a bundle show their condition
-as a tree, with the value that each leaf looked at and whether it held. Values are redacted and
+as a tree, with the value that each leaf read and whether it held. Values are redacted and
 shortened.
 """
 
@@ -17,7 +17,7 @@ MARKS = {True: "holds", False: "does not hold", None: "error"}
 @dataclass(frozen=True, slots=True)
 class ConditionNode:
     """One line of a condition. ``held`` is None when judging it raised ``error``; ``value`` is what
-    a leaf looked at, as text.
+    a leaf read, as text.
     """
 
     text: str
@@ -35,8 +35,8 @@ class ConditionNode:
 
 @dataclass(frozen=True, slots=True)
 class ContractExplanation:
-    """One contract's part. ``condition`` is None for contracts written in Python, which cannot be
-    looked into.
+    """One contract's part. ``condition`` is None for contracts written in Python, whose code cannot
+    be shown.
     """
 
     result: ContractResult

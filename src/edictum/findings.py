@@ -1,4 +1,4 @@
-"""Findings: what postconditions had to say about a result."""
+"""Findings: the objections of postconditions to a result."""
 
 from __future__ import annotations
 

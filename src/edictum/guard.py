@@ -66,7 +66,7 @@ from edictum._options import (
     read_charges,
     read_fields,
     read_run,
-    read_stated,
+    read_stated_options,
     warn_about_unread_amounts,
 )
 from edictum._previews import Preview
@@ -165,7 +165,7 @@ NOTE_S = 5.0  # for the audit to take an event about the policy
 
 @record
 class State:
-    """What decides calls, swapped as one: a call sees all of one policy, never parts of two."""
+    """What decides calls, replaced as one: a call sees all of one policy, never parts of two."""
 
     policy: Policy
     wiring: Wiring
@@ -203,7 +203,7 @@ class PendingCall:
     fn: Callable[..., Any] | None
     failure_flag: FailureFlag | None
     options: CallOptions
-    parameters: Any = None  # what tells them, if the function does not
+    parameters: Any = None  # their source, if it is not the function
 
 
 pending_call = maker(PendingCall)
@@ -303,8 +303,8 @@ class Edictum(OlderGuard):
             secret_detector()  # made now, as the first event would hold its event loop for it
 
     def _renew_state(self) -> None:
-        """Take up what has changed in the process: the observer of calls, and in a forked child
-        the origin of events; those from before keep the parent.
+        """Take over what has changed in the process: the observer of calls, and in a forked child
+        the origin of events. Events from before the fork keep the parent's.
         """
         with self._lock:
             state = self._state
@@ -404,9 +404,9 @@ class Edictum(OlderGuard):
         warn_about_approvers(state.wiring.approval_backend, policy, report)
 
     def _lift_default_limits(self) -> bool:
-        """Let only those limits hold that were stated; return whether none is left by that.
+        """Drop the default limits; return whether no limit is left because of that.
 
-        For servers, which live longer than any one conversation. It stays so across ``reload``.
+        For servers, which live longer than any one conversation. It lasts across ``reload``.
         """
         with self._lock:
             state = self._state
@@ -434,7 +434,7 @@ class Edictum(OlderGuard):
         return report
 
     def _reload_files(self, paths: Sequence[Path]) -> CompositionReport:
-        """Do as ``reload`` does, in a thread of its own."""
+        """Do as ``reload`` does, in a thread."""
         try:
             report = self._reload(paths)
         except Exception as exc:
@@ -451,8 +451,9 @@ class Edictum(OlderGuard):
     async def _note_policy(
         self, action: AuditAction, event: LogEvent, problem: Exception | None = None
     ) -> None:
-        """Tell the log and the audit which policy is in force, and why. What the audit does not
-        take is in the log; the policy is in force all the same.
+        """Log and record which policy is in force, and why.
+
+        An event that the audit does not take is in the log; the policy is in force anyway.
         """
         state = self._state
         version, digest = state.policy.version, state.policy.digest()
@@ -550,12 +551,12 @@ class Edictum(OlderGuard):
         ``metadata``, ``call_index``, ``caller``, ``tool_use_id``, ``timeout_s``, ``run_in``
         ("inline", "thread", "process", or an engine), ``parent_session_id`` (a session, or several
         from the nearest to the root, in which the call counts as well), ``amounts`` (what it is
-        expected to use, such as ``{"cost": 0.12}``, or a function of the call that tells it),
-        ``actual_amounts`` (a function of the result that tells what it used), ``control_flow``
+        expected to use, such as ``{"cost": 0.12}``, or a function of the call that returns it),
+        ``actual_amounts`` (a function of the result that returns what it used), ``control_flow``
         (exceptions by which the host defers calls: the call is closed as paused when the approval
-        backend raises one, which is then raised again), ``park`` (True:
-        ``ApprovalPending`` is raised in place of waiting for a person, if the approval backend is a
-        queue; or a function of the open ApprovalRequest that raises one of ``control_flow``).
+        backend raises one, which is then raised again), ``park`` (True: ``ApprovalPending`` is
+        raised in place of waiting for a person, if the approval backend is a queue; or a function
+        of the open ApprovalRequest that raises one of ``control_flow``).
         """
         end = self._start(pending_call(tool_name, args, fn, None, options))
         try:
@@ -652,7 +653,7 @@ class Edictum(OlderGuard):
         return run.call, CallDriver(flow, state.handlers, runs_tool=False)
 
     def _start(self, pending: PendingCall, turn: TurnPort | None = None) -> ToolOutcome | Suspended:
-        """Begin a call, and take it as far as it goes without waiting."""
+        """Start a call, and take it as far as it goes without waiting."""
         state = self._state
         if turn is not None:
             return self._start_in_turn(state, pending, turn)
@@ -679,7 +680,7 @@ class Edictum(OlderGuard):
         try:
             run = self._make_run(state, plan, pending, session_id)
         except EdictumInputError as exc:  # the arguments are a model's: the gates answer
-            opened.malformed(str(exc))
+            opened.reject_arguments(str(exc))
             pending = replace(pending, args=opened.args)
             run = self._make_run(state, plan, pending, session_id)
         return advance(_open_flow(self, state, run, plan, pending, opened), state.handlers, opened)
@@ -757,7 +758,7 @@ class Edictum(OlderGuard):
     ) -> Explanation:
         """Evaluate the call, and show the conditions of each contract as a tree.
 
-        Every leaf tells what it looked at, and whether it held.
+        Every leaf shows the value that it read, and whether it held.
         """
         run, dry_run = self._dry_run("explain", tool_name, args, options)
         return dry_run.explain(run, output)
@@ -766,7 +767,7 @@ class Edictum(OlderGuard):
         self, what: str, tool_name: str, args: Mapping[str, Any], options: EvaluateOptions
     ) -> tuple[RunTool, DryRun]:
         """Return the call as it would be made, without an id or a number, and its dry run."""
-        stated: Any = read_stated(what, options) if options else options
+        stated: Any = read_stated_options(what, options) if options else options
         state = self._state
         plan = state.policy.plan(tool_name)
         pending = pending_call(tool_name, args, None, None, stated)
@@ -791,7 +792,7 @@ class Edictum(OlderGuard):
         return findings.warnings
 
     def _check_tool(self, name: str, parameters: Any) -> ToolFindings:
-        """Check the contracts against one tool, and log what is found, once."""
+        """Check the contracts against one tool, and log each finding once."""
         findings = check_tool(self._state.policy, name, parameters)
         self._log_once(findings.logged)
         return findings
@@ -815,7 +816,7 @@ class Edictum(OlderGuard):
             )
 
     def _describe_tool(self, name: str, entry: ToolEntry) -> None:
-        """Put another entry into the table of tools, from now on and across ``reload``."""
+        """Set the entry of a tool from now on and across ``reload``."""
         with self._lock:
             state = self._state
             base = replace(state.base, tools={**state.base.tools, name: entry})
@@ -851,7 +852,9 @@ class Edictum(OlderGuard):
 
     @property
     def audit(self) -> GuardAudit:
-        """What the guard's sinks keep, for questions: ``guard.audit.query(tool="refund")``."""
+        """The events that the guard's sinks keep, to be queried:
+        ``guard.audit.query(tool="refund")``.
+        """
         wiring = self._state.wiring
         return GuardAudit((*wiring.sinks, self.local_sink), self._state.policy, wiring.ledger)
 
@@ -899,7 +902,7 @@ class Edictum(OlderGuard):
 
     @property
     def execution(self) -> RunIn | Engine:
-        """Where tools run that do not say it themselves."""
+        """Where tools run that do not state it themselves."""
         return self._state.wiring.run_in
 
     @property
@@ -908,7 +911,7 @@ class Edictum(OlderGuard):
 
     @property
     def _names_principal(self) -> bool:
-        """Return whether it says itself on whose behalf calls are made that do not say it."""
+        """Whether the guard has a principal for calls that do not state one."""
         state = self._state
         return state.wiring.principal is not None or state.config.principal_resolver is not None
 
@@ -1001,7 +1004,9 @@ class Edictum(OlderGuard):
 
 
 def _take_tool_callable(pending: PendingCall) -> PendingCall:
-    """Return the call with the function under its older name, or raise if there is none."""
+    """Return the call with the function from its older keyword, or raise if there is no
+    function.
+    """
     options: dict[str, Any] = dict(pending.options)
     fn = pending.fn if pending.fn is not None else options.pop("tool_callable", None)
     if not callable(fn):
@@ -1019,7 +1024,7 @@ def _open_ticket(call: ToolCall, driver: CallDriver, step: RunTool | ToolOutcome
 
 
 def _has_bundle(state: State) -> bool:
-    """Whether a guard has more than what it was given in Python."""
+    """Return whether a guard has more than what it was given in Python."""
     policy, base = state.policy, state.base
     more = len(policy.contracts) > len(base.contracts) or len(policy.tools) > len(base.tools)
     return (
@@ -1072,7 +1077,9 @@ def _open_flow(
     pending: PendingCall,
     turn: OpenedCall | None = None,
 ) -> Flow:
-    """Return the lifecycle of a call, with what its options state in place of the guard's own."""
+    """Return the lifecycle of a call, in which options of the call replace settings of the
+    guard.
+    """
     config, options, flag = state.config, pending.options, pending.failure_flag
     if plan.entry.preview is not None:
         preview = Preview(guard, plan, turn, config.context.redaction)

@@ -23,7 +23,7 @@ from edictum.core.values import dumps, to_json
 from edictum.findings import Finding
 
 TOOL_MESSAGE_MAX_CHARS: Final = 12_000
-FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # the rest is for what is around it
+FAILURE_TEXT_CHARS: Final = TOOL_MESSAGE_MAX_CHARS - 1_000  # the rest is for the message around it
 MAX_REASON_CHARS: Final = 500
 SCHEMA_VERSION: Final = 1
 
@@ -38,9 +38,10 @@ UNSET: Final = _Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """What a turn knows about a call. ``replayed``: the body did not run for this call; the outcome
-    is that of the same call, made before or at the same time. ``changes``: sentences about the
-    arguments that a person has changed when approving the call; ``run_turn`` tells them the model.
+    """Facts that a turn adds to the outcome of a call. ``replayed``: the body did not run for this
+    call; the outcome is that of the same call, made before or at the same time. ``changes``:
+    sentences about the arguments that a person has changed when approving the call; ``run_turn``
+    passes them on to the model.
     """
 
     attempts: int = 1
@@ -78,7 +79,7 @@ class ToolTimeout:
     """The call's time ran out. ``deadline_s`` is on the process's monotonic clock.
 
     ``effect_unknown``: the tool changes the world, and whether it did is not known; ``verify_tool``
-    is the tool that can tell.
+    is the tool that can find out.
     """
 
     call_id: str
@@ -127,7 +128,10 @@ class ToolDenied:
     calls of the tool hang), "cancelled", "paused", "refused" (by the permissions of what runs the
     tool), or a gate of a turn: "deadline", "blocked", "web_off", "unknown_tool",
     "malformed_arguments", "validation", "duplicate", "budget", "incomplete_reply" (the reply that
-    asks for the call was cut off).
+    asks for the call was cut off), "interrupted" (it was started before its turn was killed).
+
+    ``for_operators``: ``details`` may quote what was raised inside a contract, hook or limit; a
+    model reads which of them it was.
     """
 
     call_id: str
@@ -137,6 +141,7 @@ class ToolDenied:
     decision_source: str | None = field(default=None, kw_only=True)
     decision_name: str | None = field(default=None, kw_only=True)
     policy_error: bool = field(default=False, kw_only=True)
+    for_operators: bool = field(default=False, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
 
@@ -209,44 +214,70 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
     return dumps(content)
 
 
-# Parts of the gate that can fail, by the source of the denial, as a model is told of them.
+# Parts of the gate that can fail, by the source of the denial, in the words for a model.
 PARTS: Final = {
     "ledger": "The session ledger",
     "audit": "The audit log",
     "approval_backend": "The approval service",
     "principal_resolver": "The identity service",
     "turn:caller": "The identity service",
+    "turn:deadline": "The gate",
+    "turn:blocked": "The gate",
+    "turn:validation": "The check of the arguments",
+    "turn:duplicate": "The session ledger",
+    "turn:budget": "The gate",
+    "turn:keep": "The store of this turn",
     "adapter": "The gate",
     "gate": "The gate",
+}
+# Rules other than contracts, by the source of the denial.
+RULE_WORDS: Final = {
+    "hook": "hook",
+    "amounts": "rule for",
+    "operation_limit": "limit",
+    "attempt_limit": "limit",
 }
 
 
 def denial_for_model(outcome: ToolDenied) -> str:
-    """Return why a call was denied as a model may read it.
+    """Return why a call was denied, in the words for a model.
 
-    What is wrong with a part of the gate (hosts, paths, user names, a driver's words) is for
-    operators: it is in ``details``, in the audit and in the log.
+    Details of a failing part of the gate, and what a contract raised (hosts, paths, user names,
+    driver messages), are for operators: they are in ``details``, in the audit and in the log.
     """
-    source = outcome.decision_source or ""
-    part = PARTS.get(source) or PARTS.get(f"{source}:{outcome.decision_name}")
-    if part is None or not outcome.policy_error:
+    source, name = outcome.decision_source or "", outcome.decision_name
+    part = PARTS.get(source) or PARTS.get(f"{source}:{name}")
+    if part is not None and (outcome.policy_error or outcome.for_operators):
+        problem = f"{part} is not available"
+    elif outcome.for_operators:
+        rule = RULE_WORDS.get(source, "contract")
+        problem = f"The {rule} {name!r} could not be applied because of an error"
+    else:
         return outcome.details or outcome.reason
     return (
-        f"{part} is not available, so the call was not made. This is not a denial by policy. Do not"
-        " repeat it at once: try again later, or go on without it."
+        f"{problem}, so the call was not made. This is not a denial by policy. Do not repeat it at"
+        " once: try again later, or go on without it."
     )
 
 
+NOT_JUDGED: Final = (
+    "The tool {tool!r} ran, but whether it succeeded could not be found out because of an error in"
+    " what judges its results. It counts as failed. Do not repeat it at once."
+)
+
+
 def failure_for_model(outcome: ToolFailure) -> str:
-    """Return what went wrong as a model may read it: without what is wrong with the engine that
-    should have run the tool, which is in ``error``, in the audit and in the log.
+    """Return what went wrong, in the words for a model. What failed in the engine that should have
+    run the tool, or in a success check, is in ``error``, in the audit and in the log only.
     """
     stated: str | None = getattr(outcome.exception, "text_for_model", None)
+    if stated is None and outcome.policy_error:
+        stated = NOT_JUDGED
     return outcome.error if stated is None else stated.format(tool=outcome.tool_name)
 
 
 def timeout_for_model(outcome: ToolTimeout) -> str:
-    """Return what a model is told of a timeout, with what is not known about its effect."""
+    """Return the model's text for a timeout, which says whether its effect is unknown."""
     text = f"Tool '{outcome.tool_name}' timed out after {outcome.elapsed_ms} ms."
     if outcome.body_may_be_running:
         text += " It may still be running."
@@ -255,7 +286,7 @@ def timeout_for_model(outcome: ToolTimeout) -> str:
 
 def effect_for_model(outcome: ToolTimeout | ToolFailure) -> str:
     """Return the sentence, with a space before it, that says how to find out about an unknown
-    effect; "" if the effect is known. What shortens an error leaves this sentence whole.
+    effect; "" if the effect is known. Shortening an error keeps this sentence whole.
     """
     if not outcome.effect_unknown:
         return ""
@@ -264,14 +295,16 @@ def effect_for_model(outcome: ToolTimeout | ToolFailure) -> str:
 
 
 def failure_text(value: Any) -> str | None:
-    """Return what a failed result says about itself: a text, or one under "error" or "message"."""
+    """Return the error text of a failed result: the text itself, or that under "error" or
+    "message".
+    """
     said = [value.get("error"), value.get("message")] if type(value) is dict else [value]
     return next((text for text in said if isinstance(text, str) and text), None)
 
 
 def _failure_content(outcome: ToolFailure) -> dict[str, Any]:
-    """Return what a model is told: the error, why a rule took the result for one, and the result
-    itself where it is data that says nothing of an error.
+    """Return the content for a model: the error, why a rule judged the result a failure, and the
+    result itself if it is data without an error text.
     """
     content = {
         "status": "error",
@@ -280,7 +313,7 @@ def _failure_content(outcome: ToolFailure) -> dict[str, Any]:
     }
     reason = outcome.success_reason
     is_ruled = outcome.success_source.startswith(("success_check", "success_rule:"))
-    if is_ruled and reason and reason not in outcome.error:
+    if is_ruled and reason and reason not in outcome.error and not outcome.policy_error:
         content["reason"] = _fit(reason, MAX_REASON_CHARS)
     value = outcome.value
     if value is not None and not isinstance(value, str) and failure_text(value) is None:
@@ -300,7 +333,9 @@ def _fit(text: str, room: int = FAILURE_TEXT_CHARS) -> str:
 
 
 def _artifact_hint(reader: str | None) -> str:
-    """Say which tool to use: the turn's, or else that of the published design."""
+    """Return a sentence that names the tool to use: the turn's, or else that of the published
+    design.
+    """
     use = "Use read_file with this reference to retrieve the full content."
     if reader is not None:
         use = f"Use {reader} with this reference to read it in parts."
@@ -316,7 +351,9 @@ def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
         case "validation":
             return {
                 "error": "argument_validation_failed",
-                "details": _fit(outcome.details),
+                "details": _fit(
+                    denial_for_model(outcome) if outcome.for_operators else outcome.details
+                ),
                 "hint": VALIDATION_HINT,
             }
         case "deadline":
@@ -331,25 +368,30 @@ VALIDATION_HINT: Final = (
 
 
 def outcome_is_error(outcome: ToolOutcome) -> bool:
-    """Whether it is a timeout or a failure. A denial is not an error of the tool."""
+    """Return whether it is a timeout or a failure. A denial is not an error of the tool."""
     return isinstance(outcome, (ToolTimeout, ToolFailure))
 
 
 def outcome_is_retryable(outcome: ToolOutcome) -> bool:
-    """Whether the outcome says that the same call may be tried again."""
+    """Return whether the outcome says that the same call may be tried again."""
     return isinstance(outcome, (ToolTimeout, ToolFailure)) and outcome.retryable
 
 
 def outcome_blocks_tool(outcome: ToolOutcome) -> bool:
-    """Whether the tool should be blocked for the rest of the turn: trying again will not help."""
+    """Return whether to block the tool for the rest of the turn: trying again will not help."""
     return isinstance(outcome, (ToolTimeout, ToolFailure)) and not outcome.retryable
+
+
+NOT_ALWAYS_STORED: Final = ("exception", "for_operators")
 
 
 def outcome_to_dict(outcome: ToolOutcome) -> dict[str, Any]:
     """Return the outcome as plain JSON data, with its kind and a schema version and without its
     exception.
     """
-    names = [item.name for item in fields(outcome) if item.name != "exception"]
+    names = [item.name for item in fields(outcome) if item.name not in NOT_ALWAYS_STORED]
+    if isinstance(outcome, ToolDenied) and outcome.for_operators:
+        names.append("for_operators")
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": outcome_kind(outcome),

@@ -38,7 +38,7 @@ class Histogram:
         return sum(self.counts)
 
     def percentile(self, percent: float) -> float | None:
-        """Return the bound below which so many percent lie; None when nothing was timed."""
+        """Return the bound below which this many percent lie; None when nothing was timed."""
         wanted, seen = self.count * percent / 100, 0
         for bound, count in zip(self.bounds_s, self.counts, strict=True):
             seen += count
@@ -85,7 +85,7 @@ class Stats:
 
     @property
     def prompts_per_100(self) -> float | None:
-        """How often a person was asked in 100 consequential calls; None without such."""
+        """How often a person was asked per 100 consequential calls; None without such calls."""
         calls = self.consequential_calls
         return 100 * self.prompts / calls if calls else None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
@@ -71,7 +72,18 @@ def default_success_check(tool_name: str, result: Any) -> bool:
     return default_problem(result) is None
 
 
-GENERATORS = frozenset({GeneratorType, AsyncGeneratorType})
+LAZY_TYPES: Mapping[type, str] = {
+    GeneratorType: "a generator",
+    AsyncGeneratorType: "an async generator",
+    map: "a map",
+    filter: "a filter",
+}
+
+
+class NotCollected(str):
+    """Stands for a result whose computation has not run, and says what is wrong with it."""
+
+    __slots__ = ()
 
 
 def default_problem(result: Any) -> str | None:
@@ -80,13 +92,34 @@ def default_problem(result: Any) -> str | None:
         return "is_error is set" if result.get("is_error") else None
     if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
         return "the text starts with 'Error:' or 'fatal:'"
-    return explain_lazy_result(result) if type(result) in GENERATORS else None
+    return explain_lazy_result(result)
 
 
-def explain_lazy_result(result: Any) -> str:
-    """Return what is wrong with a result that is computed only when it is read."""
-    returned = f"The tool returned a {type(result).__name__}, whose body has not run."
+def explain_lazy_result(result: Any) -> str | None:
+    """Return what is wrong with a result whose computation has not run, such as a generator; None
+    for any other.
+    """
+    kind = type(result)
+    if kind is NotCollected:
+        return str(result)
+    if kind not in LAZY_TYPES:
+        return None
+    returned = f"The tool returned {LAZY_TYPES[kind]}, whose body has not run."
     return f"{returned} It must return a list, or what it has found."
+
+
+def close_lazy_result(result: Any) -> Any:
+    """Close a result whose computation has not run, and return what stands for it; return any
+    other result as it is.
+
+    An asynchronous generator has nothing to close until it is iterated.
+    """
+    if type(result) not in LAZY_TYPES:
+        return result
+    if isinstance(result, GeneratorType):
+        with suppress(Exception):  # what the tool's own code raises on its way out
+            result.close()
+    return NotCollected(explain_lazy_result(result))
 
 
 def _field(result: Any, names: tuple[str, ...]) -> tuple[str, Any]:
@@ -111,7 +144,7 @@ def _number(value: Any) -> float | None:
 
 @Checker
 def http_status(tool_name: str, result: Any) -> str | None:
-    """Fails on an HTTP status of 400 or more in ``status``, ``status_code`` or ``statusCode``."""
+    """Fail on an HTTP status of 400 or more in ``status``, ``status_code`` or ``statusCode``."""
     name, value = _field(result, STATUS_KEYS)
     status = _number(value)
     return f"{name} is {value}" if status is not None and status >= 400 else None
@@ -119,7 +152,7 @@ def http_status(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def ok_flag(tool_name: str, result: Any) -> str | None:
-    """Fails on ``ok: false`` or ``success: false``."""
+    """Fail on ``ok: false`` or ``success: false``."""
     for flag in ("ok", "success"):
         if _field(result, (flag,))[1] is False:
             return f"{flag} is false"
@@ -128,20 +161,20 @@ def ok_flag(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def no_traceback(tool_name: str, result: Any) -> str | None:
-    """Fails on text that contains a Python traceback."""
+    """Fail on text that contains a Python traceback."""
     found = isinstance(result, str) and "Traceback" in result
     return "the text contains a traceback" if found else None
 
 
 @Checker
 def not_none(tool_name: str, result: Any) -> str | None:
-    """Fails on None."""
+    """Fail on None."""
     return "the result is None" if result is None else None
 
 
 @Checker
 def non_empty(tool_name: str, result: Any) -> str | None:
-    """Fails on None, an empty text or collection, or a dict whose rows, results, items, records,
+    """Fail on None, an empty text or collection, or a dict whose rows, results, items, records,
     matches or data are empty.
     """
     name, value = _field(result, ROW_KEYS) if isinstance(result, Mapping) else ("", None)
@@ -154,7 +187,7 @@ def non_empty(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def exit_code(tool_name: str, result: Any) -> str | None:
-    """Fails on a non-zero ``exit_code`` or ``returncode``, in a dict or as an attribute."""
+    """Fail on a non-zero ``exit_code`` or ``returncode``, in a dict or as an attribute."""
     name, value = _field(result, EXIT_KEYS)
     code = _number(value)
     return f"{name} is {value}" if code else None
@@ -162,7 +195,7 @@ def exit_code(tool_name: str, result: Any) -> str | None:
 
 @Checker
 def mcp_error(tool_name: str, result: Any) -> str | None:
-    """Fails on MCP's ``isError`` (or ``is_error``), in a dict or as an attribute."""
+    """Fail on MCP's ``isError`` (or ``is_error``), in a dict or as an attribute."""
     name, value = _field(result, ("isError", "is_error"))
     return f"{name} is true" if value else None
 
@@ -194,7 +227,7 @@ def _said_no(check: SuccessCheck) -> str:
 
 
 def truth(answer: Any) -> bool:
-    """Return the truth value of a checker's answer; raises TypeError for what has none."""
+    """Return the truth value of a checker's answer; raise TypeError if it has none."""
     if answer is None:
         raise TypeError("it returned None; return True or False")
     if isawaitable(answer):  # an asynchronous check inside a combination
@@ -255,15 +288,17 @@ def _require(checks: Any, name: str) -> None:
 
 
 class SchemaMismatch(str):
-    """Why a result is a failure: it is not what the tool promised to return, so what the tool has
-    done is not known.
+    """The reason of a failure: the result does not fit the tool's schema, so it is not known what
+    the tool has done.
     """
 
     __slots__ = ()
 
 
 def error_key(result: Any) -> str | None:
-    """Return why a dict whose ``error`` is set is a failure; ``{"error": None}`` is not."""
+    """Return the reason why a dict whose ``error`` is set is a failure; ``{"error": None}`` is
+    not.
+    """
     if isinstance(result, dict) and (error := result.get("error")):
         return f"error is {shorten_without_secrets(show(error), 200)}"
     return None

@@ -146,6 +146,10 @@ def _block_keys() -> dict[str, set[str]]:
 
 class AnthropicWire:
     path = "/v1/messages"
+    OVERLOADED = (
+        'event: error\ndata: {"type": "error", "error": '
+        '{"type": "overloaded_error", "message": "Overloaded"}}\n\n'
+    )
     BLOCKS = _block_keys()
     REQUEST = keys_of(anthropic_params.MessageCreateParamsStreaming)
     USER = {"text", "image", "document", "tool_result", "search_result"}
@@ -417,6 +421,7 @@ class AnthropicWire:
 
 class ChatWire:
     path = "/v1/chat/completions"
+    OVERLOADED = 'data: {"error": {"message": "Overloaded", "code": 502}}\n\n'
     REQUEST = keys_of(chat_params.CompletionCreateParamsStreaming)
     ROLES = {
         "system": keys_of(openai.types.chat.ChatCompletionSystemMessageParam),
@@ -575,6 +580,10 @@ def _item_keys() -> dict[str, set[str]]:
 
 class ResponsesWire:
     path = "/v1/responses"
+    OVERLOADED = (
+        'event: error\ndata: {"type": "error", "sequence_number": 9, '
+        '"code": "server_error", "message": "Overloaded", "param": null}\n\n'
+    )
     REQUEST = keys_of(responses_params.ResponseCreateParamsStreaming)
     ITEMS = _item_keys()
 
@@ -764,6 +773,7 @@ class ModelServer:
         self.closed_early = threading.Event()
         self.may_finish = threading.Event()
         self.breaks_off = False  # after half of the events
+        self.overloaded_at = 0  # the request whose stream has an error after half of the events
         self.holds = False  # after half of the events, until may_finish
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler())
         self._server.daemon_threads = True
@@ -827,6 +837,8 @@ class ModelServer:
                     self._write(frames[:half])
                     if server.breaks_off:
                         return
+                    if len(server.requests) == server.overloaded_at:
+                        return self._write([server.wire.OVERLOADED])
                     while server.holds and not server.may_finish.wait(0.01):
                         self._write([": keep-alive\n\n"])
                     self._write([*frames[half:], server.wire.END])

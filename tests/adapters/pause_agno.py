@@ -12,7 +12,7 @@ from agno.agent import Agent
 from agno.db.json import JsonDb
 from agno.models.base import Model
 from agno.models.response import ModelResponse
-from pausing import PAUSED, STORED, TOLD, run_worker
+from pausing import PAUSED, STORED, TOLD, list_names, run_worker
 
 from edictum import Edictum
 from edictum.adapters import AgnoAdapter
@@ -33,9 +33,8 @@ class CallsOnce(Model):
         last = messages[-1]
         if last.role != "user":
             return ModelResponse(role="assistant", content=str(last.content))
-        function = {"name": "delete", "arguments": json.dumps({"name": last.content})}
-        call = {"id": f"call-{last.content}", "type": "function", "function": function}
-        return ModelResponse(role="assistant", tool_calls=[call])
+        calls = [_make_call(name) for name in list_names(str(last.content))]
+        return ModelResponse(role="assistant", tool_calls=calls)
 
     def invoke(self, *_: Any, **__: Any) -> ModelResponse:
         raise NotImplementedError
@@ -52,6 +51,11 @@ class CallsOnce(Model):
 
     def _parse_provider_response_delta(self, response: Any) -> Any:
         return response
+
+
+def _make_call(name: str) -> dict[str, Any]:
+    function = {"name": "delete", "arguments": json.dumps({"name": name})}
+    return {"id": f"call-{name}", "type": "function", "function": function}
 
 
 class Agno:

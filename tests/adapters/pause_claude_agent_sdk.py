@@ -16,7 +16,7 @@ from claude_agent_sdk import (
     SdkMcpTool,
     create_sdk_mcp_server,
 )
-from pausing import PAUSED, ROOT, run_worker
+from pausing import PAUSED, ROOT, list_names, run_worker
 
 from edictum import Edictum
 from edictum.adapters import ClaudeAgentSDKAdapter
@@ -26,7 +26,7 @@ sys.path.append(str(ROOT / "examples" / "claude_agent_sdk"))
 from scripted_model import ScriptedModel  # found by the line above
 
 # the CLI is told no answers: those of the store count; each case takes three starts of the CLI
-USUAL = ("edited", "flipped")
+USUAL = ("edited", "flipped", "batch")
 CASES = (*USUAL, "approved", "denied", "unanswered", "four eyes") if SOAK else USUAL
 SERVER = "files"
 
@@ -40,8 +40,9 @@ class CallsOnce(ScriptedModel):
         case = next((part["text"][6:].strip() for part in parts if _is_case(part)), None)
         if results or case is None or not body.get("tools"):
             return [{"type": "text", "text": str(results)}]
-        use = {"name": f"mcp__{SERVER}__delete", "input": {"name": case}}
-        return [{"type": "tool_use", "id": f"call-{case}", **use}]
+        about = {"type": "tool_use", "name": f"mcp__{SERVER}__delete"}
+        names = list_names(case)
+        return [{**about, "id": f"call-{name}", "input": {"name": name}} for name in names]
 
 
 def _list_parts(message: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
-from pausing import PAUSED, STORED, TOLD, run_worker
+from pausing import PAUSED, STORED, TOLD, list_names, run_worker
 
 from edictum import Edictum
 from edictum.adapters import GoogleADKAdapter
@@ -28,12 +28,15 @@ class CallsOnce(BaseLlm):
 
     async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
         last = request.contents[-1].parts[-1]
-        part = types.Part(text=str(getattr(last.function_response, "response", None)))
+        parts = [types.Part(text=str(getattr(last.function_response, "response", None)))]
         if last.text is not None:
-            name = {"name": last.text}
-            call = types.FunctionCall(name="delete", args=name, id=f"call-{last.text}")
-            part = types.Part(function_call=call)
-        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+            parts = [_make_call(name) for name in list_names(last.text)]
+        yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+
+def _make_call(name: str) -> Any:
+    call = types.FunctionCall(name="delete", args={"name": name}, id=f"call-{name}")
+    return types.Part(function_call=call)
 
 
 class GoogleADK:

@@ -12,7 +12,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver, PersistentDict
 from langgraph.types import Command
-from pausing import PAUSED, STORED, TOLD, run_worker
+from pausing import PAUSED, STORED, TOLD, list_names, run_worker
 
 from edictum import Edictum
 from edictum.adapters import LangChainAdapter
@@ -34,8 +34,11 @@ class CallsOnce(BaseChatModel):
         last = messages[-1]
         said = AIMessage(last.content)
         if last.type == "human":
-            call = {"name": "delete", "args": {"name": last.content}, "type": "tool_call"}
-            said = AIMessage("", tool_calls=[{**call, "id": f"call-{last.content}"}])
+            names = list_names(str(last.content))
+            calls: Any = [
+                {"name": "delete", "args": {"name": name}, "id": f"call-{name}"} for name in names
+            ]
+            said = AIMessage("", tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, RunState, Usage, function_tool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
-from pausing import PAUSED, STORED, TOLD, run_worker
+from pausing import PAUSED, STORED, TOLD, list_names, run_worker
 
 from edictum import Edictum
 from edictum.adapters import OpenAIAgentsAdapter
@@ -28,20 +28,21 @@ class CallsOnce(Model):
         last = input if isinstance(input, str) else input[-1]
         if isinstance(last, str) or last.get("role") == "user":
             said = last if isinstance(last, str) else last["content"]
-            call = {
-                "arguments": json.dumps({"name": said}),
-                "name": "delete",
-                "type": "function_call",
-            }
-            output: Any = ResponseFunctionToolCall(call_id=f"call-{said}", **call)
+            output = [_make_call(name) for name in list_names(said)]
         else:
             text = {"type": "output_text", "text": str(last["output"]), "annotations": []}
             about: Any = {"id": "m", "role": "assistant", "status": "completed", "type": "message"}
-            output = ResponseOutputMessage(content=[text], **about)
-        return ModelResponse(output=[output], usage=Usage(), response_id=None)
+            output = [ResponseOutputMessage(content=[text], **about)]
+        return ModelResponse(output=output, usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError
+
+
+def _make_call(name: str) -> Any:
+    about: Any = {"name": "delete", "type": "function_call"}
+    args = json.dumps({"name": name})
+    return ResponseFunctionToolCall(call_id=f"call-{name}", arguments=args, **about)
 
 
 class OpenAIAgents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pausing import PAUSED, STORED, TOLD, run_worker
+from pausing import PAUSED, STORED, TOLD, list_names, run_worker
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
@@ -28,9 +28,10 @@ def play(history: list[Any], info: Any) -> ModelResponse:
     """Call the tool, then say what it answered."""
     last = history[-1].parts[-1]
     if isinstance(last, UserPromptPart):
-        args = {"name": last.content}
-        call = ToolCallPart("delete", args, tool_call_id=f"call-{last.content}")
-        return ModelResponse(parts=[call])
+        names = list_names(str(last.content))
+        return ModelResponse(
+            parts=[ToolCallPart("delete", {"name": it}, tool_call_id=f"call-{it}") for it in names]
+        )
     assert isinstance(last, ToolReturnPart)
     return ModelResponse(parts=[TextPart(str(last.content))])
 

@@ -26,6 +26,8 @@ HERE = Path(__file__).parent
 DEADLINE_S = 300.0
 ADMIN = Principal(user_id="ann", role="admin")
 STORED = ("approved", "denied", "edited", "flipped", "unanswered", "four eyes", "unverified")
+STORED += ("batch",)
+BESIDE = ("beside 1", "beside 2")  # other calls of the message of "batch", about which nobody asks
 TOLD = {"told yes": True, "told no": False, "unverified": True}
 PAUSED = "PAUSED"
 
@@ -44,6 +46,11 @@ class Framework(Protocol):
         ...
 
 
+def list_names(case: str) -> tuple[str, ...]:
+    """Return what the model wants to delete, in one message."""
+    return (BESIDE[0], case, BESIDE[1]) if case == "batch" else (case,)
+
+
 # --- In the worker --------------------------------------------------------------------------------
 
 
@@ -54,6 +61,7 @@ def make_guard(folder: Path) -> Edictum:
     @precondition("*delete", id="ask", effect="approve", timeout=3_600)
     def ask(call: Any) -> Verdict:
         is_fine = call.args["name"] == "flipped" and flipped.exists()
+        is_fine = is_fine or call.args["name"] in BESIDE
         is_another = call.args["name"] in ("four eyes", "unverified")
         return Verdict.pass_() if is_fine or is_another else Verdict.fail("Delete it?")
 
@@ -62,7 +70,8 @@ def make_guard(folder: Path) -> Edictum:
         is_mine = call.args["name"] in ("four eyes", "unverified")
         return Verdict.fail("Delete it?") if is_mine else Verdict.pass_()
 
-    return Edictum(contracts=[ask, four], approval_backend=f"sqlite:///{folder}/approvals.db")
+    contracts = [] if (folder / "removed").exists() else [ask, four]
+    return Edictum(contracts=contracts, approval_backend=f"sqlite:///{folder}/approvals.db")
 
 
 def run_worker(framework: type[Framework], cases: tuple[str, ...]) -> None:
@@ -99,13 +108,13 @@ class PauseScene:
     """A folder that outlives processes."""
 
     def __init__(self, worker: str, folder: Path) -> None:
-        self.worker, self.folder = HERE / f"pause_{worker}.py", folder
+        self.name, self.folder = worker, folder
 
     def run(self, step: str) -> tuple[dict[str, str], list[tuple[Any, str]]]:
         """Run a process; return how each conversation ended, and the events of the audit."""
         paths = {"PYTHONPATH": f"{ROOT}/src:{ROOT}/tests:{HERE}", "PATH": "/usr/bin:/bin"}
         ended = subprocess.run(
-            [sys.executable, str(self.worker), str(self.folder), step],
+            [sys.executable, str(HERE / f"pause_{self.name}.py"), str(self.folder), step],
             env={**paths, "HOME": str(self.folder), "EDICTUM_SOAK": "1" if SOAK else ""},
             capture_output=True,
             text=True,
@@ -121,7 +130,7 @@ class PauseScene:
         queue = open_approvals(f"sqlite:///{self.folder}/approvals.db")
         for request in await queue.pending():
             case = request.tool_args["name"]
-            if case in ("approved", "four eyes"):
+            if case in ("approved", "batch", "four eyes"):
                 await queue.answer(request.approval_id, True, approver=ADMIN)
             elif case == "edited":
                 changed = {"name": "changed"}
@@ -140,12 +149,16 @@ def check_pauses(scene: PauseScene, cases: tuple[str, ...]) -> None:
     """Pause, restart, answer, restart, go on, and go on once more."""
     started, _ = scene.run("start")
     assert started == dict.fromkeys(cases, PAUSED)
-    assert scene.list_effects() == []
+    begun = scene.list_effects()
+    assert set(begun) <= set(BESIDE)
+    assert len(begun) == len(set(begun))
     asyncio.run(scene.answer())
     ended, actions = scene.run("go on")
     ran = {"approved": "approved", "four eyes": "four eyes", "told yes": "told yes"}
     ran["edited"] = "changed"
     expected = sorted(ran[case] for case in cases if case in ran)
+    if "batch" in cases:
+        expected = sorted([*expected, *list_names("batch")])
     assert scene.list_effects() == expected
     for case in cases:
         if case in ran:
@@ -157,3 +170,14 @@ def check_pauses(scene: PauseScene, cases: tuple[str, ...]) -> None:
     assert "call_approval_requested" not in [action for _, action in actions]
     scene.run("go on")
     assert scene.list_effects() == expected  # never twice
+
+
+def check_removed_contracts(scene: PauseScene) -> None:
+    """Pause, answer, restart with a policy in which nothing can ask: a no stays a no."""
+    scene.run("start")
+    asyncio.run(scene.answer())
+    (scene.folder / "removed").touch()
+    ended, _ = scene.run("go on")
+    for case in ("denied", "flipped"):
+        assert "Not now." in ended[case], case
+    assert not {"denied", "flipped"}.intersection(scene.list_effects())

@@ -23,7 +23,7 @@ from agno.tools.function import Function, ToolResult
 from faults import PlantedFaults
 from pages import ExampleAndPage
 from pause_agno import CASES as PAUSE_CASES
-from pausing import PauseScene, check_pauses
+from pausing import PauseScene, check_pauses, check_removed_contracts
 
 from edictum import Edictum, EdictumConfigError, Verdict, precondition
 from edictum.adapters import AgnoAdapter
@@ -59,7 +59,7 @@ class ScriptedModel(Model):
             {
                 "id": c.id,
                 "type": "function",
-                "function": {"name": c.tool, "arguments": json.dumps(c.args)},
+                "function": {"name": c.tool, "arguments": c.text},
             }
             for c in calls
         ]
@@ -121,6 +121,7 @@ def text_of(content: Any) -> str:
 
 class TestAgno(AdapterConformance):
     framework, distribution = "Agno", "agno"
+    takes_text_args = True
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
         return AgnoAdapter(guard, **options)
@@ -448,6 +449,10 @@ class TestExample(ExampleAndPage):
 
 def test_a_run_pauses_and_goes_on_in_another_process(tmp_path: Path) -> None:
     check_pauses(PauseScene("agno", tmp_path), PAUSE_CASES)
+
+
+def test_a_no_counts_in_a_process_whose_policy_cannot_ask(tmp_path: Path) -> None:
+    check_removed_contracts(PauseScene("agno", tmp_path))
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])

@@ -576,7 +576,8 @@ async def test_an_output_of_a_hook_without_objections_passes_and_so_does_silence
     assert await finish(adapter, adapter.wrap_hooks(others), "long") == {}
     blocks = HookMatcher(hooks=[fail], on_failure="block")
     said = await finish(adapter, adapter.wrap_hooks({"PostToolUse": [blocks]}), f"old {TOKEN}")
-    assert (said["decision"], "no luck" in said["reason"]) == ("block", True)
+    assert said["decision"] == "block"
+    assert said["reason"] == "A hook of the application failed. This is not a denial by policy."
     assert said["hookSpecificOutput"]["updatedToolOutput"] == "old [REDACTED]"
 
 

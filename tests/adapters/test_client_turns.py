@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -156,3 +157,31 @@ async def test_a_turn_stopped_in_its_calls_tells_the_next_one_what_ran(api: Api)
     sent = str(server.requests[-1])
     assert "cancelled while the tool ran" in sent
     assert "cancelled before this call was made" in sent
+
+
+@every_api
+@every_client
+async def test_an_error_inside_a_stream_ends_the_turn_and_keeps_what_ran(
+    api: Api, is_async: bool
+) -> None:
+    """The provider is overloaded after the first half of the second reply."""
+    saved.clear()
+    replies = [
+        says(Think("Hm."), Call("c1", "save", {"text": "first"})),
+        says(Think("And?"), "It is saved.", Call("c2", "save", {"text": "second"})),
+        says("done"),
+    ]
+    state = TurnState()
+    with ModelServer(api.wire(), replies) as server:
+        server.overloaded_at = 2
+        client = api.client(server, is_async)
+        model = api.make_model(client, model="test", **THINKING.get(api.name, {}))
+        first = await run_streamed(model, ASKED, state=state)
+        again = [*first.messages, {"role": "user", "content": "Go on."}]
+        second = await run_streamed(model, again)
+        await close(client)
+    assert (first.stopped_by, saved) == ("model_error", ["first"])
+    assert "Overloaded" in str(first.error)
+    assert state.messages == first.messages
+    assert (second.text, server.refusals) == ("done", [])
+    assert "saved" in json.dumps(server.requests[2])

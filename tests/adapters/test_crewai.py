@@ -93,7 +93,7 @@ def as_call(call: ScriptedCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.tool, "arguments": json.dumps(call.args)},
+        "function": {"name": call.tool, "arguments": call.text},
     }
 
 
@@ -101,7 +101,7 @@ def as_text(asked: Any) -> str:
     """A turn for a model that writes its calls as text, one at a time."""
     if isinstance(asked, str):
         return f"Thought: done\nFinal ToolAnswer: {asked}"
-    return f"Thought: go\nAction: {asked[0].tool}\nAction Input: {json.dumps(asked[0].args)}\n"
+    return f"Thought: go\nAction: {asked[0].tool}\nAction Input: {asked[0].text}\n"
 
 
 def as_tool(function: Any) -> Any:
@@ -149,6 +149,7 @@ def read_as_json(content: str) -> str:
 
 class TestCrewAI(AdapterConformance):
     framework, distribution = "CrewAI", "crewai"
+    takes_text_args = True
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     cannot = {
         "pauses": "a tool call that CrewAI has begun cannot be left and made again",

@@ -21,7 +21,7 @@ from google.genai import types
 from pages import ExampleAndPage
 from pause_google_adk import CASES as PAUSE_CASES
 from pause_google_adk import CONFIRM
-from pausing import PauseScene, check_pauses
+from pausing import PauseScene, check_pauses, check_removed_contracts
 
 from edictum import Edictum, EdictumConfigError, OperationLimits
 from edictum.adapters import GoogleADKAdapter
@@ -475,3 +475,7 @@ class TestExample(ExampleAndPage):
 
 def test_a_call_to_be_confirmed_goes_on_in_another_process(tmp_path: Path) -> None:
     check_pauses(PauseScene("google_adk", tmp_path), PAUSE_CASES)
+
+
+def test_a_no_counts_in_a_process_whose_policy_cannot_ask(tmp_path: Path) -> None:
+    check_removed_contracts(PauseScene("google_adk", tmp_path))

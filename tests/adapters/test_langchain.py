@@ -24,7 +24,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pages import ExampleAndPage
 from pause_langchain import CASES as PAUSE_CASES
-from pausing import PauseScene, check_pauses
+from pausing import PauseScene, check_pauses, check_removed_contracts
 from pydantic import BaseModel
 
 from edictum import (
@@ -618,13 +618,45 @@ def test_a_paused_graph_goes_on_in_another_process(tmp_path: Path) -> None:
     check_pauses(PauseScene("langchain", tmp_path), PAUSE_CASES)
 
 
-def make_asking_agent(tool: Any, folder: Path, **options: Any) -> tuple[Any, Edictum]:
+def test_a_no_counts_in_a_process_whose_policy_cannot_ask(tmp_path: Path) -> None:
+    check_removed_contracts(PauseScene("langchain", tmp_path))
+
+
+CALLS_ONCE = [[ScriptedCall("delete", {"name": "x"}, "c1")]]
+
+
+def make_asking_agent(
+    tool: Any, folder: Path, contracts: Any = (ask,), script: Any = CALLS_ONCE, **options: Any
+) -> tuple[Any, Edictum]:
     """Return an agent that calls a tool once, and a guard that asks about it."""
-    guard = Edictum(contracts=[ask], approval_backend=f"sqlite:///{folder}/approvals.db")
-    player = ScriptPlayer([[ScriptedCall("delete", {"name": "x"}, "c1")]])
+    guard = Edictum(contracts=contracts, approval_backend=f"sqlite:///{folder}/approvals.db")
+    player = ScriptPlayer(script)
     middleware = [LangChainAdapter(guard).as_middleware()]
     model = ScriptedModel(player=player, seen=[])
     return create_agent(model, [tool], middleware=middleware, **options), guard
+
+
+def test_a_no_counts_where_nothing_can_ask_any_more(tmp_path: Path) -> None:
+    """The run goes on under a policy without the contract that asked."""
+    ran: list[str] = []
+
+    def delete(name: str) -> str:
+        """Delete something."""
+        ran.append(name)
+        return "gone"
+
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "t1"}}
+    agent, guard = make_asking_agent(as_tool(delete), tmp_path, checkpointer=saver)
+    agent.invoke({"messages": [HumanMessage("go")]}, config)
+    (request,) = asyncio.run(guard.approvals.pending())
+    asyncio.run(guard.approvals.answer(request.approval_id, False, approver="ann", reason="No."))
+    asyncio.run(guard.close())
+    again, other = make_asking_agent(as_tool(delete), tmp_path, (), [], checkpointer=saver)
+    ended = again.invoke(Command(resume="go on"), config)
+    (reply,) = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
+    assert reply.content == "DENIED: No."
+    assert ran == []
+    asyncio.run(other.close())
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -230,6 +230,13 @@ async def test_an_answer_does_not_pass_on_the_stream_of_another_request(
 async def test_a_server_that_is_down_is_said_in_one_answer() -> None:
     read = await Read().ask("http://127.0.0.1:9/mcp", PING)
     assert (read.status, json.loads(read.body)["id"]) == (502, 7)
+    assert json.loads(read.body)["error"]["message"].startswith("The server cannot be reached (")
+
+
+async def test_a_call_of_a_server_that_is_down_does_not_tell_its_address() -> None:
+    read = await Read().ask("http://127.0.0.1:9/mcp", CALL)
+    message = json.loads(read.body)["error"]["message"]
+    assert message == "The server cannot be reached (ConnectionRefusedError)."
 
 
 @pytest.mark.parametrize(

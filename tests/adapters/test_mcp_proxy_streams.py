@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from typing import Any
@@ -624,3 +625,58 @@ async def test_a_connection_on_which_the_server_spoke_unasked_is_not_used_again(
             answer = await client.post(url, json=CALL, headers=ACCEPT)
             assert read_answer(answer.content)["result"]["content"][0]["text"] == "right"
             await wait_in_loop(lambda: talking.open == 0)
+
+
+RIGHT = json.dumps(make_result(7, "right")).encode()
+JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+LENGTH = b"content-length: %d\r\n\r\n" % len(RIGHT)
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n%x;name=value\r\n%s\r\n" % (len(RIGHT), RIGHT)
+ZIPPED = gzip.compress(RIGHT)
+WHOLE = {
+    "informational": b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + JSON_HEAD + LENGTH + RIGHT,
+    "until the end": JSON_HEAD + b"\r\n" + RIGHT,
+    "older": JSON_HEAD.replace(b"1.1", b"1.0") + b"\r\n" + RIGHT,
+    "trailers": JSON_HEAD + CHUNKED + b"0\r\nx-after: 1\r\n\r\n",
+    "compressed": JSON_HEAD + b"content-encoding: gzip\r\n\r\n" + ZIPPED,
+}
+BROKEN = {
+    "nothing": b"",
+    "not HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "upgraded": b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    "half a head": JSON_HEAD,
+    "half a body": JSON_HEAD + LENGTH + RIGHT[:-9],
+    "half a chunk": JSON_HEAD + CHUNKED[:-9],
+    "no last chunk": JSON_HEAD + CHUNKED,
+    "large head": JSON_HEAD + b"x-large: %s\r\n" % (b"x" * 200_000) + LENGTH + RIGHT,
+}
+
+
+@pytest.mark.parametrize("form", [*WHOLE, *BROKEN])
+async def test_a_response_is_read_whole_or_is_an_error(client_kind: str, form: str) -> None:
+    async def serve(asked: Asked) -> None:
+        asked.writer.write({**WHOLE, **BROKEN}[form])
+        asked.writer.close()
+
+    async with (
+        raw_server(serve) as (server, _),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        answer = await client.post(url, json=CALL, headers=ACCEPT, timeout=10)
+    said = read_answer(answer.content)
+    assert ("right" in json.dumps(said)) is (form in WHOLE)
+    assert ("error" in said) is (form in BROKEN)
+
+
+async def test_a_response_without_a_body_ends_with_its_head(client_kind: str) -> None:
+    async def serve(asked: Asked) -> None:
+        asked.writer.write(JSON_HEAD + LENGTH)
+        await asked.until_closed()
+
+    async with (
+        raw_server(serve) as (server, _),
+        gateway_before(server, make_adapter()) as (url, _),
+        httpx.AsyncClient() as client,
+    ):
+        answer = await client.head(url, timeout=10)
+    assert (answer.status_code, answer.content) == (200, b"")

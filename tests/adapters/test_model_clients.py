@@ -194,6 +194,7 @@ class Conversation:
 
 
 look_here = Call("c1", "look", {"place": "here"})
+look_there = Call("c4", "look", {"place": "ö€😀"})
 CONVERSATIONS = {
     "an_answer": Conversation((says("done"),)),
     "a_call": Conversation((says(look_here), says("done"))),
@@ -240,6 +241,32 @@ CONVERSATIONS = {
         (says(Think("Hm."), look_here), says("done")), settings=THINKING, budget={"max_steps": 1}
     ),
     "nothing_said": Conversation((says(look_here), says("")), text=""),
+    "nothing_said_and_a_second_turn": Conversation(
+        (says(look_here), says(""), says(Call("c2", "now")), says("done")),
+        asked=("Do it.", "And now?"),
+    ),
+    "only_thinking_and_a_second_turn": Conversation(
+        (says(Think("Hm."), look_here), says(Think("So.")), says(Think("Well."), "done")),
+        asked=("Do it.", "And now?"),
+        settings=THINKING,
+    ),
+    "thinking_with_calls_that_fail": Conversation(
+        (
+            says(
+                Think("All at once."),
+                "I try.",
+                Call("c1", "erase", {"path": "/"}),
+                Call("c2", "break_down"),
+                Call("c3", "look", '{"place": "he'),
+                look_there,
+            ),
+            says(Think("So."), "half", Call("c5", "now")),
+            says(Think("Enough."), "half"),
+            says("done"),
+        ),
+        asked=("Do it.", "And now?"),
+        settings=NOT_STORED,
+    ),
     "ends_with_notes": Conversation(
         (
             says(look_here),

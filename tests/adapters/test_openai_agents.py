@@ -16,7 +16,6 @@ from agents import (
     Agent,
     AgentHooks,
     FunctionTool,
-    ModelBehaviorError,
     RunConfig,
     Runner,
     RunState,
@@ -38,7 +37,7 @@ from mcp.types import Tool as MCPTool
 from pages import ExampleAndPage
 from pause_openai_agents import CASES as PAUSE_CASES
 from pause_openai_agents import CallsOnce
-from pausing import PauseScene, check_pauses
+from pausing import PauseScene, check_pauses, check_removed_contracts
 from pydantic import BaseModel
 
 from edictum import (
@@ -69,7 +68,7 @@ QUIET = RunConfig(tracing_disabled=True)
 
 
 def turn(calls: Any) -> list[Any]:
-    made = [function_call(call.tool, call.args, call_id=call.id) for call in calls]
+    made = [function_call(call.tool, call.text, call_id=call.id) for call in calls]
     return made or [assistant_message("done")]
 
 
@@ -138,7 +137,7 @@ def config_of(user: str) -> RunConfig:
 
 class TestOpenAIAgents(AdapterConformance):
     framework, distribution = "OpenAI Agents", "openai-agents"
-    adds_reader = True
+    adds_reader = takes_text_args = True
     nested = ("async",)  # the SDK has no synchronous run inside of a running loop
 
     def make_adapter(self, guard: Any, **options: Any) -> Any:
@@ -449,7 +448,7 @@ def test_clones_and_tools_that_come_later_are_governed_and_the_original_tool_is_
     assert not hasattr(look, "governors")
 
 
-def test_arguments_that_are_no_json_run_nothing_and_are_a_failure() -> None:
+def test_arguments_that_are_not_an_object_run_nothing_and_are_denied() -> None:
     ran: list[str] = []
 
     async def lenient(ctx: Any, text: str) -> str:
@@ -469,11 +468,89 @@ def test_arguments_that_are_no_json_run_nothing_and_are_a_failure() -> None:
             [[function_call("look", broken, call_id="c1")], [assistant_message("done")]]
         )
         play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[look])))
-        assert list_actions(guard) == ["call_allowed look", "call_failed look"]
-        script = ScriptedModel([[function_call("lenient", broken, call_id="c1")]])
-        with pytest.raises(ModelBehaviorError, match="Invalid JSON"):
-            play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[made])))
+        assert list_actions(guard) == ["call_denied look"]
+        assert "Send one JSON object" in dict(outputs(script))["c1"]
+        script = ScriptedModel(
+            [[function_call("lenient", broken, call_id="c1")], [assistant_message("done")]]
+        )
+        play(OpenAIAgentsAdapter(guard).govern(Agent(name="a", model=script, tools=[made])))
+        assert "Send one JSON object" in dict(outputs(script))["c1"]
         assert ran == []
+
+
+DEFAULT_IS_SECRET = """
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {name: x}
+contracts:
+  - id: no-secret
+    type: pre
+    tool: lookup
+    when: {args.order: {starts_with: SECRET}}
+    then: {effect: deny, message: "Order {args.order} is off limits."}
+"""
+
+
+@pytest.mark.parametrize("sent", ['["A"]', '"x"', '{"order":', "null"])
+@pytest.mark.parametrize("default", ["SECRET-1", "A"])
+def test_unreadable_arguments_are_not_judged_by_a_default(sent: str, default: str) -> None:
+    """The model would read the default, and a harmless one would count as an execution."""
+    ran: list[str] = []
+
+    @function_tool(strict_mode=False)
+    def lookup(order: str = default) -> str:
+        ran.append(order)
+        return order
+
+    guard = Edictum.from_yaml_string(DEFAULT_IS_SECRET)
+    adapter = OpenAIAgentsAdapter(guard, session_id="s")
+    script = ScriptedModel(
+        [[function_call("lookup", sent, call_id="c1")], [assistant_message("done")]]
+    )
+    agent = adapter.govern(Agent(name="a", model=script, tools=[lookup]))
+    play(agent)
+    assert "Send one JSON object" in dict(outputs(script))["c1"]
+    (event,) = guard.local_sink.events
+    assert (event.action, event.decision_name) == ("call_denied", "validation")
+    assert "SECRET-1" not in str(event)
+    session = guard.session("s")
+    assert (ran, session.attempts, session.executions) == ([], 1, 0)
+
+
+def test_a_handoff_with_unreadable_arguments_stays_with_its_agent() -> None:
+    guard = Edictum()
+    second = Agent(name="second", model=model())
+    first = Agent(name="first", handoffs=[second])
+    first.model = ScriptedModel(
+        [
+            [function_call("transfer_to_second", '["x"]', call_id="c1")],
+            [assistant_message("done")],
+        ]
+    )
+    result = play(OpenAIAgentsAdapter(guard).govern(first))
+    assert result.last_agent.name == "first"
+    assert list_actions(guard) == ["call_denied transfer_to_second"]
+
+
+def rows(key: str) -> Any:
+    yield key
+
+
+async def rows_later(key: str) -> Any:
+    yield key
+
+
+@pytest.mark.parametrize("tool", [rows, rows_later])
+@pytest.mark.parametrize("check", [None, lambda tool, result: True])
+def test_a_generator_is_not_shown_to_the_model(tool: Any, check: Any) -> None:
+    """The SDK would give it the object's address."""
+    guard = Edictum(success_check=check)
+    adapter = OpenAIAgentsAdapter(guard)
+    script = model([ScriptedCall(tool.__name__, {"key": "a"}, "c1")])
+    play(adapter.govern(Agent(name="a", model=script, tools=[function_tool(tool)])))
+    assert "It must return a list" in dict(outputs(script))["c1"]
+    name = tool.__name__
+    assert list_actions(guard) == [f"call_allowed {name}", f"call_failed {name}"]
 
 
 def test_a_function_tool_made_by_hand_is_governed() -> None:
@@ -679,6 +756,10 @@ class TestExample(ExampleAndPage):
 
 def test_an_interrupted_run_goes_on_in_another_process(tmp_path: Path) -> None:
     check_pauses(PauseScene("openai_agents", tmp_path), PAUSE_CASES)
+
+
+def test_a_no_counts_in_a_process_whose_policy_cannot_ask(tmp_path: Path) -> None:
+    check_removed_contracts(PauseScene("openai_agents", tmp_path))
 
 
 def ask_about(name: str, **options: Any) -> Any:

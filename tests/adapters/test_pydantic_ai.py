@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from faults import PlantedFaults
 from pages import ExampleAndPage
 from pause_pydantic_ai import CASES as PAUSE_CASES
 from pause_pydantic_ai import play
-from pausing import PauseScene, check_pauses
+from pausing import PauseScene, check_pauses, check_removed_contracts
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
@@ -79,20 +78,20 @@ class Scripted:
 
     def answer(self, messages: Any, info: Any) -> ModelResponse:
         calls = self.turn(messages)
-        parts = [ToolCallPart(call.tool, call.args, tool_call_id=call.id) for call in calls]
+        parts = [ToolCallPart(call.tool, call.text, tool_call_id=call.id) for call in calls]
         return ModelResponse(parts=parts or [TextPart("done")])
 
     async def stream(self, messages: Any, info: Any) -> Any:
         calls = self.turn(messages)
         for number, call in enumerate(calls):
-            yield {number: DeltaToolCall(call.tool, json.dumps(call.args), tool_call_id=call.id)}
+            yield {number: DeltaToolCall(call.tool, call.text, tool_call_id=call.id)}
         if not calls:
             yield "done"
 
 
 class TestPydanticAI(AdapterConformance):
     framework, distribution = "Pydantic AI", "pydantic-ai-slim"
-    adds_reader = True
+    adds_reader = takes_text_args = True
     ways = (("sync", "sync"), ("sync", "async"), ("async", "sync"), ("async", "async"))
     nested = ("async",)  # the framework refuses run_sync() inside a tool
 
@@ -221,6 +220,25 @@ def played(tool: Any, guard: Edictum, *others: Any) -> Scripted:
 
 def redacting() -> Edictum:
     return Edictum(contracts=[no_secret("redact", redact=without_secret)])
+
+
+def rows(key: str) -> Any:
+    yield key
+
+
+async def rows_later(key: str) -> Any:
+    yield key
+
+
+@pytest.mark.parametrize("tool", [rows, rows_later])
+@pytest.mark.parametrize("check", [None, lambda tool, result: True])
+def test_a_generator_is_not_shown_to_the_model(tool: Any, check: Any) -> None:
+    """The framework would give it the object's address, or end the run."""
+    guard = Edictum(success_check=check)
+    agent = played(tool, guard)
+    (answer,) = TestPydanticAI().replies(agent)
+    assert "It must return a list" in answer.text
+    assert guard.local_sink.events[-1].action == "call_failed"
 
 
 def test_all_parts_of_a_tool_return_are_redacted() -> None:
@@ -355,6 +373,10 @@ class TestExample(ExampleAndPage):
 
 def test_a_deferred_call_goes_on_in_another_process(tmp_path: Path) -> None:
     check_pauses(PauseScene("pydantic_ai", tmp_path), PAUSE_CASES)
+
+
+def test_a_no_counts_in_a_process_whose_policy_cannot_ask(tmp_path: Path) -> None:
+    check_removed_contracts(PauseScene("pydantic_ai", tmp_path))
 
 
 @precondition("delete", effect="approve")

@@ -84,7 +84,7 @@ class ScriptedModel(ChatCompletionClientBase):
                 id=call.id,
                 index=number,
                 name=_full_name(call.tool),
-                arguments=json.dumps(call.args),
+                arguments=call.text,
             )
             for number, call in enumerate(asked)
         ]
@@ -134,7 +134,7 @@ SPEAKER: ContextVar[str] = ContextVar("speaker")
 
 class TestSemanticKernel(AdapterConformance):
     framework, distribution = "Semantic Kernel", "semantic-kernel"
-    adds_reader = True
+    adds_reader = takes_text_args = True
     ways = (("async", "sync"), ("async", "async"))
     nested = ("async",)
     cannot = {

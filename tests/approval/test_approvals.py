@@ -30,14 +30,10 @@ from edictum import (
 )
 from edictum.core.lifecycle.approval import approval_digest
 from edictum.testing import ApprovalConformance, ScriptedApprovalBackend
-from support.guards import approval_contract
+from support.guards import approval_contract, list_actions
 from support.waiting import wait_in_loop
 
 SOON = 0.05
-
-
-def actions(guard: Edictum) -> list[str]:
-    return [event.action.value for event in guard.local_sink.events]
 
 
 # --- The four ends --------------------------------------------------------------------------------
@@ -47,7 +43,11 @@ async def test_granted() -> None:
     """The call runs; the grant stands for call_allowed."""
     guard = Edictum(contracts=[approval_contract()], approval_backend=InMemoryApprovalBackend(True))
     assert await guard.run("t", {}, lambda: "done") == "done"
-    assert actions(guard) == ["call_approval_requested", "call_approval_granted", "call_executed"]
+    assert list_actions(guard) == [
+        "call_approval_requested",
+        "call_approval_granted",
+        "call_executed",
+    ]
 
 
 async def test_denied() -> None:
@@ -64,7 +64,7 @@ async def test_denied() -> None:
         "precondition",
         "ask",
     )
-    assert actions(guard) == ["call_approval_requested", "call_approval_denied"]
+    assert list_actions(guard) == ["call_approval_requested", "call_approval_denied"]
     assert guard.local_sink.last().outcome == "denied"
 
 
@@ -85,7 +85,7 @@ async def test_expired() -> None:
     outcome = await guard.dispatch("t", {}, lambda: "done")
     assert isinstance(outcome, ToolDenied)
     assert outcome.reason == "write_denied"
-    assert actions(guard) == ["call_approval_requested", "call_approval_timeout"]
+    assert list_actions(guard) == ["call_approval_requested", "call_approval_timeout"]
     assert guard.local_sink.last().outcome == "denied"
 
 
@@ -96,7 +96,11 @@ async def test_expired_where_the_contract_says_that_silence_is_consent() -> None
         approval_backend=InMemoryApprovalBackend(),
     )
     assert isinstance(await guard.dispatch("t", {}, lambda: "done"), ToolExecutionResult)
-    assert actions(guard) == ["call_approval_requested", "call_approval_timeout", "call_executed"]
+    assert list_actions(guard) == [
+        "call_approval_requested",
+        "call_approval_timeout",
+        "call_executed",
+    ]
 
 
 async def test_withdrawn_by_the_backend() -> None:
@@ -106,7 +110,7 @@ async def test_withdrawn_by_the_backend() -> None:
     )
     guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     assert (await guard.dispatch("t", {}, lambda: 1)).details == "The request was withdrawn."
-    assert actions(guard)[-1] == "call_approval_withdrawn"
+    assert list_actions(guard)[-1] == "call_approval_withdrawn"
 
 
 async def test_withdrawn_because_the_caller_gave_up() -> None:
@@ -133,7 +137,7 @@ async def test_withdrawn_because_the_caller_gave_up() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert actions(guard) == ["call_approval_requested", "call_approval_withdrawn"]
+    assert list_actions(guard) == ["call_approval_requested", "call_approval_withdrawn"]
 
 
 async def test_nothing_is_held_while_a_person_thinks() -> None:
@@ -239,7 +243,7 @@ async def test_an_answer_for_another_call_does_not_count(given: str | None, runs
     assert isinstance(outcome, ToolExecutionResult if runs else ToolDenied)
     if not runs:
         assert outcome.details == "The approval is for another call."
-        assert actions(guard)[-1] == "call_approval_void"
+        assert list_actions(guard)[-1] == "call_approval_void"
         assert guard.local_sink.last().approver is None
 
 
@@ -417,12 +421,12 @@ async def test_an_interrupt_inside_a_backend_passes_through(at: str, synchronous
     with pytest.raises(Deferred) as raised:
         await call()
     assert raised.value is backend.signal
-    assert actions(guard)[-1] == "call_paused"
+    assert list_actions(guard)[-1] == "call_paused"
     assert backend.withdrawn == []
     session = guard.session("s").snapshot().totals
     assert (session.executions, session.in_flight) == (0, 0)
     assert isinstance(await call(), ToolExecutionResult)
-    assert actions(guard)[-2:] == ["call_approval_granted", "call_executed"]
+    assert list_actions(guard)[-2:] == ["call_approval_granted", "call_executed"]
 
 
 async def test_an_exception_that_nobody_named_is_a_failure_of_the_backend() -> None:
@@ -438,7 +442,7 @@ async def test_a_ticket_passes_an_interrupt_on() -> None:
     guard = Edictum(contracts=[approval_contract()], approval_backend=Interrupting("wait"))
     with pytest.raises(Deferred):
         await guard.begin("t", {}, control_flow=(Deferred,))
-    assert actions(guard) == ["call_approval_requested", "call_paused"]
+    assert list_actions(guard) == ["call_approval_requested", "call_paused"]
 
 
 # --- In memory ------------------------------------------------------------------------------------
@@ -609,7 +613,7 @@ async def test_a_prompt_that_timed_out_does_not_eat_the_next_line(terminal: Term
     backend = LocalApprovalBackend(stdin=terminal.stdin, stdout=terminal.stdout)
     slow = Edictum(contracts=[approval_contract(timeout=SOON)], approval_backend=backend)
     assert isinstance(await slow.dispatch("t", {}, lambda: 1), ToolDenied)
-    assert actions(slow)[-1] == "call_approval_timeout"
+    assert list_actions(slow)[-1] == "call_approval_timeout"
     assert "(no answer in time)" in terminal.stdout.getvalue()
     guard = Edictum(contracts=[approval_contract()], approval_backend=backend)
     for typed, wanted in (
@@ -673,7 +677,7 @@ async def test_waiting_for_ones_turn_is_part_of_the_requests_time(terminal: Term
     await terminal.shows_questions(1)
     waiting = Edictum(contracts=[approval_contract(timeout=SOON)], approval_backend=backend)
     assert isinstance(await waiting.dispatch("t", {}, lambda: 1), ToolDenied)
-    assert actions(waiting)[-1] == "call_approval_timeout"
+    assert list_actions(waiting)[-1] == "call_approval_timeout"
     terminal.type("y\n")
     assert isinstance(await busy, ToolExecutionResult)
 
@@ -689,7 +693,7 @@ async def test_a_closed_input_means_no_now_and_later(terminal: Terminal) -> None
         outcome = await guard.dispatch("t", {}, lambda: 1)
         assert isinstance(outcome, ToolDenied)
         assert outcome.details == "Standard input is closed, so the question cannot be answered."
-    assert actions(guard).count("call_approval_denied") == 3
+    assert list_actions(guard).count("call_approval_denied") == 3
 
 
 async def test_it_works_on_a_real_terminal() -> None:

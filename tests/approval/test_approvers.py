@@ -139,7 +139,7 @@ async def test_a_call_without_a_principal_has_no_requester_to_exclude(url: str) 
     outcome = await deploy(guard)
     assert isinstance(outcome, ToolDenied)
     assert (outcome.reason, outcome.policy_error) == ("write_denied", False)
-    assert outcome.details.startswith("Approval required, and not from the requester; but the call")
+    assert outcome.details.startswith("Approval must not come from the requester, but the call")
     assert await guard.approvals.pending() == []
 
 

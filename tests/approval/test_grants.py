@@ -27,7 +27,7 @@ from edictum.approval._sqlite_queue import SqliteApprovalStore
 from edictum.approval.grants import matches
 from support.bundles import make_asking_bundle
 from support.effort import effort
-from support.guards import approval_contract, count_calls
+from support.guards import approval_contract, count_calls, list_actions
 from support.queues import answer_next, is_asked
 
 EVE = Principal(user_id="eve")
@@ -54,10 +54,6 @@ async def call_with_grant(guard: Edictum, terms: GrantTerms, args: Any = None) -
     assert isinstance(await running, ToolExecutionResult)
 
 
-def actions(guard: Edictum) -> list[str]:
-    return [event.action.value for event in guard.local_sink.events]
-
-
 def in_an_hour() -> datetime:
     return datetime.now(UTC) + timedelta(hours=1)
 
@@ -73,10 +69,10 @@ async def test_further_calls_of_the_session_are_not_asked_about(url: str) -> Non
     granted = guard.local_sink.filter("call_approval_granted")[0]
     assert granted.reason == f"It gives the grant {grant.grant_id} for further calls."
     assert isinstance(await call(guard), ToolExecutionResult)
-    assert actions(guard)[-2:] == ["call_grant_used", "call_executed"]
+    assert list_actions(guard)[-2:] == ["call_grant_used", "call_executed"]
     used = guard.local_sink.filter("call_grant_used")[0]
     assert (used.approval_id, used.approver) == (grant.grant_id, "ann")
-    assert actions(guard).count("call_approval_requested") == 1
+    assert list_actions(guard).count("call_approval_requested") == 1
     assert count_calls(guard, "s") == (2, 2, 0, 0)
 
 
@@ -165,7 +161,7 @@ async def test_a_revoked_grant_stops_a_call_that_has_claimed_it(url: str) -> Non
     guard = make_guard(RevokedBeforeUse(SqliteApprovalStore(url.removeprefix("sqlite:///"))))
     outcome = await guard.dispatch("t", {}, lambda: ran.append(1), session_id="s")
     assert isinstance(outcome, ToolDenied)
-    assert (ran, actions(guard)) == ([], ["call_grant_used", "call_approval_void"])
+    assert (ran, list_actions(guard)) == ([], ["call_grant_used", "call_approval_void"])
     assert count_calls(guard, "s") == (0, 0, 0, 0)
     assert await is_asked(guard.approvals, call(guard))
 
@@ -199,7 +195,7 @@ async def test_a_grant_that_expires_between_claim_and_start_stops_the_call(url: 
     await call_with_grant(guard, GrantTerms(until=in_an_hour()))
     step = 4_000
     assert isinstance(await call(guard), ToolDenied)
-    assert actions(guard)[-1] == "call_approval_void"
+    assert list_actions(guard)[-1] == "call_approval_void"
 
 
 async def test_a_session_grant_that_says_no_time_counts_for_a_day(url: str) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +17,9 @@ import pytest
 from edictum import BackendError, EdictumInputError
 from edictum.approval import ApprovalQueue, open_approvals
 from support.effort import SOAK, effort
-from support.processes import ROOT
+from support.killed_process import NOTES, Killable, Task, start_forks
 from support.servers import NoServer, Postgres, Valkey
 
-WORKER = Path(__file__).parent / "killed_process.py"
 DEADLINE_S = 120.0
 TRIES = 50
 BEFORE_USE = ["before asking", "asked", "claimed", "before use"]
@@ -32,7 +29,8 @@ NO_EFFECT = ["used", "in the tool"]  # killed while it was being started, or ran
 AFTER_EFFECT = ["after the effect", "before end"]
 TURN_ENDING = [*AFTER_EFFECT, "ended", "told the model"]
 TURN_POINTS = [*PARKING, *GOING_ON, *NO_EFFECT, *TURN_ENDING]
-ANY_MOMENT, SPAN_S = "any moment", 0.3  # in which a call is usually asked about, answered and made
+KEPT = [f"{step} {number}" for step in ("keep", "kept") for number in range(1, 8)]
+KEPT += [f"{step} {note}" for step in ("in", "after") for note in NOTES]
 RANDOM_KILLS = effort(1, 200)
 RESTART_EVERY = 5
 SERVERS: dict[str, Callable[[], Any]] = {"valkey": Valkey, "postgres": Postgres}
@@ -53,7 +51,7 @@ class Place:
 
     def __init__(self, folder: Path, store: str) -> None:
         self.folder = folder
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[Killable] = []
         self.kills = 0  # of processes with turns
         self.server = None if store == "sqlite" else SERVERS[store]()
         self.url = f"sqlite:///{folder / 'a.db'}" if self.server is None else self.server.url
@@ -63,24 +61,20 @@ class Place:
         """Begin anew, in a session of its own."""
         self.session = f"s-{next(_numbers)}"
 
-    def start(self, what: str, point: str) -> subprocess.Popen[str]:
-        folder, session = str(self.folder), self.session
-        worker = subprocess.Popen(
-            [sys.executable, str(WORKER), self.url, folder, what, point, session],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": f"{ROOT}/src:{ROOT}/tests"},
-        )
-        self.running.append(worker)
-        return worker
+    def make_task(self, what: str = "call", point: str = "never") -> Task:
+        return Task(self.url, self.folder, self.session, what, point)
 
-    def run_turn(self, point: str) -> str:
+    def start(self, what: str, point: str) -> Killable:
+        process = Killable(self.make_task(what, point))
+        self.running = [*(it for it in self.running if it.code is None), process]
+        return process
+
+    def run_turn(self, point: str, what: str = "turn") -> str:
         """Run a process to its end or its death; return why its turn has ended."""
-        worker = self.start("turn", point)
-        said, _ = worker.communicate(timeout=DEADLINE_S)
-        assert worker.returncode in (0, -9)
-        self.kills += worker.returncode == -9
-        return said.strip()
+        process = self.start(what, point)
+        said = process.wait_for_end(DEADLINE_S)
+        self.kills += process.code == -9
+        return said
 
     async def restart_server(self, queue: ApprovalQueue) -> None:
         """Kill the server and start it; return when it answers."""
@@ -94,14 +88,16 @@ class Place:
                 except BackendError:
                     await asyncio.sleep(0.02)
 
+    def list_effects(self) -> list[str]:
+        effects = self.make_task().effects
+        return effects.read_text().splitlines() if effects.exists() else []
+
     def count_effects(self) -> int:
-        effects = self.folder / f"effects-{self.session}"
-        return len(effects.read_text().splitlines()) if effects.exists() else 0
+        return len(self.list_effects())
 
     def stop(self) -> None:
-        for worker in self.running:
-            worker.kill()
-            worker.communicate()
+        for process in self.running:
+            process.kill()
         if self.server is not None:
             self.server.stop()
 
@@ -109,6 +105,7 @@ class Place:
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
     """The places that were made so far, by store."""
+    start_forks()
     made: dict[str, Place] = {}
     yield made
     for place in made.values():
@@ -131,11 +128,6 @@ def make_place(
     return make
 
 
-def read_outcome(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout is not None
-    return worker.stdout.read().strip()
-
-
 async def answer_all(queue: ApprovalQueue) -> None:
     """Say yes to what is asked, as far as the store can be asked just now."""
     try:
@@ -145,20 +137,29 @@ async def answer_all(queue: ApprovalQueue) -> None:
         return
 
 
-async def answer_until_ended(queue: ApprovalQueue, worker: subprocess.Popen[str]) -> None:
+async def answer_until_ended(queue: ApprovalQueue, process: Killable) -> None:
     """Say yes to what is asked until a process has ended."""
     until = time.monotonic() + DEADLINE_S
-    while worker.poll() is None:
+    while process.code is None:
         assert time.monotonic() < until, "the process did not end"
         await answer_all(queue)
         await asyncio.sleep(0.02)
 
 
-async def go_on_to_end(place: Place, queue: ApprovalQueue) -> None:
+async def measure_call(place: Place, queue: ApprovalQueue) -> float:
+    """Return the seconds in which a call is asked about, answered and made, just now."""
+    process = place.start("call", "never")
+    await asyncio.to_thread(process.wait_for_start)
+    started = time.monotonic()
+    await answer_until_ended(queue, process)
+    return time.monotonic() - started
+
+
+async def go_on_to_end(place: Place, queue: ApprovalQueue, what: str = "turn") -> None:
     """Answer and go on until the turn has ended."""
     for _ in range(TRIES):  # a claim of a killed process holds for the rest of its lease
         await answer_all(queue)
-        if await asyncio.to_thread(place.run_turn, "never") == "answered":
+        if await asyncio.to_thread(place.run_turn, "never", what) == "answered":
             return
     raise AssertionError("the turn did not end")
 
@@ -189,14 +190,14 @@ async def test_a_kill_at_each_step(
     queue = open_approvals(place.url)
     first = place.start("call", point)
     await answer_until_ended(queue, first)
-    assert first.returncode == -9
+    assert first.code == -9
     effects = place.count_effects()
     assert effects == (point in AFTER_EFFECT)
     await place.restart_server(queue)
     third = place.start("call", "never")
     await answer_until_ended(queue, third)
     runs = point in BEFORE_USE
-    assert read_outcome(third) == ("ToolExecutionResult" if runs else "ToolDenied")
+    assert third.wait_for_end(DEADLINE_S) == ("ToolExecutionResult" if runs else "ToolDenied")
     assert place.count_effects() == effects + runs
 
 
@@ -207,14 +208,15 @@ async def test_a_kill_at_any_moment(make_place: Callable[[str], Place], store: s
     """The tool runs at most once, and exactly once unless it may have been started before."""
     place = make_place(store)
     queue = open_approvals(place.url)
+    kills = ran = 0
+    span_s = await measure_call(place, queue)
     for number in range(RANDOM_KILLS):
         place.begin()
         rng = random.Random(number)
-        first = place.start("call", ANY_MOMENT)
+        first = place.start("call", "never")
         answering = asyncio.ensure_future(answer_until_ended(queue, first))
-        assert first.stdout is not None
-        await asyncio.to_thread(first.stdout.readline)  # it has started
-        await asyncio.sleep(rng.uniform(0.0, SPAN_S))
+        await asyncio.to_thread(first.wait_for_start)
+        await asyncio.sleep(rng.uniform(0.0, span_s))
         first.kill()
         await answering
         effects = place.count_effects()
@@ -222,12 +224,15 @@ async def test_a_kill_at_any_moment(make_place: Callable[[str], Place], store: s
             await place.restart_server(queue)
         third = place.start("call", "never")
         await answer_until_ended(queue, third)
-        outcome = read_outcome(third)
-        if first.returncode == 0:
+        outcome = third.wait_for_end(DEADLINE_S)
+        if first.code == 0:
             continue  # it had ended before
+        kills += 1
         ran_again = outcome == "ToolExecutionResult"
         assert place.count_effects() == effects + ran_again
         assert place.count_effects() == 1 or not ran_again
+        ran += place.count_effects()
+    print(f"{store}: {kills} calls killed on the way; the tool ran once for {ran} of them")
 
 
 # --- Turns ----------------------------------------------------------------------------------------
@@ -281,7 +286,7 @@ async def test_kills_at_random_points_of_a_turn(
     """The tool runs at most once, and exactly once unless it was killed while it ran."""
     place = make_place(store)
     queue = open_approvals(place.url)
-    place.kills = number = 0
+    place.kills = number = ran = 0
     while place.kills < RANDOM_KILLS:  # some points are not reached
         place.begin()
         number += 1
@@ -295,3 +300,37 @@ async def test_kills_at_random_points_of_a_turn(
         assert place.count_effects() <= 1, points
         if not set(NO_EFFECT) & set(points):
             assert place.count_effects() == 1, points
+        ran += place.count_effects()
+    print(f"{store}: {place.kills} kills in {number} turns; the tool ran once in {ran} of them")
+
+
+# --- Turns that are kept as they go ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("store", "point"),
+    choose_points(
+        [*KEPT, *GOING_ON, *NO_EFFECT, *AFTER_EFFECT],
+        {"sqlite": ["keep 2", "kept 1", "in second", "after second", "after last", "before use"]},
+    ),
+)
+async def test_a_kept_turn_makes_no_call_twice(
+    make_place: Callable[[str], Place], store: str, point: str
+) -> None:
+    """Calls that nobody is asked about are not made again either, and none is lost, unless the
+    process was killed once its tool was about to start.
+    """
+    place = make_place(store)
+    queue = open_approvals(place.url)
+    for _ in range(TRIES):
+        said = await asyncio.to_thread(place.run_turn, point, "kept")
+        if said in ("", "answered"):
+            break
+        await answer_all(queue)
+    await go_on_to_end(place, queue, "kept")
+    done = place.list_effects()
+    assert len(done) == len(set(done))
+    is_lost = point in NO_EFFECT or point.startswith(("in ", "kept "))
+    assert len(NOTES) + 1 - len(done) <= is_lost, done

@@ -19,7 +19,7 @@ from edictum.approval import (
     HostAnswer,
     InMemoryApprovalBackend,
 )
-from edictum.core.parking import WAIT
+from edictum.core.parking import WAIT, tell_once
 from support.guards import approval_contract
 
 CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
@@ -28,6 +28,14 @@ CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
 @dataclass
 class Tree:
     below: Any
+
+
+@dataclass
+class Question:
+    """What a host sees of a request."""
+
+    approval_id: str
+    is_parked: bool
 
 
 class Desk:
@@ -245,6 +253,16 @@ async def test_a_policy_that_does_not_ask_any_more(desk: Desk, answer: Any, ran:
     assert len(desk.ran) == ran
 
 
+async def test_a_no_counts_where_nothing_can_ask_any_more(desk: Desk) -> None:
+    """A host that goes on says so, whatever it was told."""
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, False, approver="ann", reason="Not now.")
+    guard = desk.start(approval_contract("other"))
+    outcome = await desk.call(guard, park=tell_once(True, "a host"))
+    assert isinstance(outcome, ToolDenied)
+    assert (outcome.details, desk.ran) == ("Not now.", [])
+
+
 async def test_a_tool_about_which_nothing_asks_is_not_looked_up(desk: Desk) -> None:
     """It pays nothing for the queue."""
     guard = desk.start(approval_contract("other"))
@@ -363,6 +381,24 @@ async def test_a_host_that_cannot_pause_just_now(desk: Desk) -> None:
     await desk.queue.answer(pending[0].approval_id, True, approver="ann")
     assert isinstance(await running, ToolExecutionResult)
     assert repr(WAIT) == "WAIT"
+
+
+async def test_a_host_tells_what_it_was_told_once(desk: Desk) -> None:
+    """Then it waits: what it was told does not count where a verified person must answer."""
+    for number, answer in enumerate((True, False)):
+        request = await desk.park(desk.start(), call_id=f"c{number}")
+        assert request.is_parked is False
+        outcome = await desk.call(
+            desk.start(), call_id=f"c{number}", park=tell_once(answer, "a host")
+        )
+        assert isinstance(outcome, ToolExecutionResult) is answer
+        assert desk.guards[-1].local_sink.events[0].approver == "a host"
+    asked, parked = Question("a-1", is_parked=False), Question("a-1", is_parked=True)
+    tell, wait = tell_once(True, "a host"), tell_once(None, "a host")
+    assert tell(asked) is WAIT  # it was asked just now, so the host was told of another question
+    assert tell(parked) == HostAnswer(asked.approval_id, True, "a host")
+    assert tell(parked) is wait(parked) is WAIT
+    assert tell_once(None, "a host", lambda request: "ends")(parked) == "ends"
 
 
 async def test_a_host_that_returns_something_else(desk: Desk) -> None:

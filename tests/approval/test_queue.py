@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ from edictum.approval import ApprovalDecision, ApprovalQueue, open_approvals
 from edictum.approval._sqlite_queue import SqliteApprovals, SqliteApprovalStore
 from edictum.testing import ApprovalQueueConformance
 from support.bundles import make_asking_bundle
-from support.guards import approval_contract
+from support.databases import open_sqlite
+from support.guards import approval_contract, list_actions
 from support.queues import answer_next, is_asked, next_request
 
 LONG = 60.0
@@ -78,10 +78,6 @@ def open_store(url: str) -> SqliteApprovalStore:
     return SqliteApprovalStore(url.removeprefix("sqlite:///"))
 
 
-def actions(guard: Edictum) -> list[str]:
-    return [event.action.value for event in guard.local_sink.events]
-
-
 # --- A guard --------------------------------------------------------------------------------------
 
 
@@ -91,7 +87,11 @@ async def test_a_yes_from_another_guard(url: str) -> None:
     running = asyncio.ensure_future(guard.dispatch("t", {"x": 1}, lambda x: x))
     answered = await answer_next(other.approvals)
     assert isinstance(await running, ToolExecutionResult)
-    assert actions(guard) == ["call_approval_requested", "call_approval_granted", "call_executed"]
+    assert list_actions(guard) == [
+        "call_approval_requested",
+        "call_approval_granted",
+        "call_executed",
+    ]
     assert guard.local_sink.events[1].approver == "ann"
     done = await other.approvals.get(answered.approval_id)
     assert done is not None
@@ -106,14 +106,14 @@ async def test_a_no_with_a_reason(url: str) -> None:
     outcome = await running
     assert isinstance(outcome, ToolDenied)
     assert (outcome.reason, outcome.details) == ("write_denied", "not on a Friday")
-    assert actions(guard)[-1] == "call_approval_denied"
+    assert list_actions(guard)[-1] == "call_approval_denied"
 
 
 def test_a_synchronous_caller_waits_too(url: str) -> None:
     """Without an event loop of its own."""
     guard = make_guard(url, contracts=[approval_contract(timeout=0.2)])
     assert isinstance(guard.dispatch_sync("t", {}, lambda: 1), ToolDenied)
-    assert actions(guard)[-1] == "call_approval_timeout"
+    assert list_actions(guard)[-1] == "call_approval_timeout"
 
 
 async def test_a_request_that_ran_out_of_time_is_expired(url: str) -> None:
@@ -140,7 +140,7 @@ async def test_a_cancelled_caller_withdraws_its_request(url: str) -> None:
     running = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1))
     request = await next_request(guard.approvals)
     async with asyncio.timeout(LONG):
-        while "call_approval_requested" not in actions(guard):  # noqa: ASYNC110 - no event for it
+        while "call_approval_requested" not in list_actions(guard):  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -148,7 +148,7 @@ async def test_a_cancelled_caller_withdraws_its_request(url: str) -> None:
     found = await guard.approvals.get(request.approval_id)
     assert found is not None
     assert found.status == "withdrawn"
-    assert actions(guard)[-1] == "call_approval_withdrawn"
+    assert list_actions(guard)[-1] == "call_approval_withdrawn"
 
 
 async def test_a_caller_that_is_cancelled_while_it_asks(
@@ -180,7 +180,7 @@ async def test_a_caller_that_is_cancelled_while_it_asks(
     assert await queue.pending() == []
     assert guard.local_sink.events[-1].reason == "The caller was cancelled."
     assert "policy error" not in caplog.text
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+    with open_sqlite(url.removeprefix("sqlite:///")) as db:
         assert db.execute("SELECT status FROM approval").fetchall() == [("withdrawn",)]
 
 
@@ -200,7 +200,7 @@ async def test_a_revoked_yes_does_not_start_the_tool(url: str) -> None:
     outcome = await running
     assert isinstance(outcome, ToolDenied)
     assert "revoked" in outcome.details
-    assert (ran, actions(guard)[-1]) == ([], "call_approval_void")
+    assert (ran, list_actions(guard)[-1]) == ([], "call_approval_void")
     totals = guard.session().snapshot().totals
     assert (totals.executions, totals.in_flight) == (0, 0)
 
@@ -379,7 +379,7 @@ def test_a_url_that_names_no_store(given: str, problem: str) -> None:
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     """Nothing is written into it."""
-    with sqlite3.connect(tmp_path / "other.db") as db:
+    with open_sqlite(tmp_path / "other.db") as db:
         db.execute("CREATE TABLE theirs (x)")
     with pytest.raises(EdictumConfigError, match="belongs to another program"):
         open_approvals(f"sqlite:///{tmp_path / 'other.db'}")

@@ -124,7 +124,7 @@ async def test_an_answer_that_does_not_count_any_more() -> None:
     decision = ApprovalDecision(False, status=ApprovalStatus.VOID)
     guard = make_guard(InMemoryApprovalBackend(decision))
     outcome = await guard.dispatch("t", {}, lambda: 1)
-    assert outcome.details == "The approval does not count any more."  # type: ignore[union-attr]  # denied
+    assert outcome.details == "The approval is no longer valid."  # type: ignore[union-attr]  # denied
     assert last_action(guard) == "call_approval_void"
 
 

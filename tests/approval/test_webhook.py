@@ -430,8 +430,8 @@ def test_plain_http_is_for_listed_addresses() -> None:
         ({"body": "text"}, "body is str"),
         ({"body": {"a": ["{nothing}"]}}, "{nothing} cannot be filled in"),
         ({"body": {"a": "{link}"}}, "no {link}"),
-        ({"headers": {"X-A": "b\r\nc: d"}}, "'X-A' is not one"),
-        ({"headers": {"a b": "c"}}, "'a b' is not one"),
+        ({"headers": {"X-A": "b\r\nc: d"}}, "'X-A' is not a valid header"),
+        ({"headers": {"a b": "c"}}, "'a b' is not a valid header"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_once(options: dict[str, Any], problem: str) -> None:

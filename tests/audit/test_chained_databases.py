@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from edictum.audit import Chain, SqliteAuditSink, generate_key, open_audit, quer
 from edictum.cli.main import main
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
+from support.databases import open_sqlite
 from support.effort import effort
 from support.guards import approval_contract
 from support.killed_writers import run_program
@@ -41,7 +41,7 @@ def make_calls(path: Path, *, joined: bool, calls: int = 5, **chain: Any) -> str
 
 
 def change(path: Path, *statements: str) -> None:
-    with sqlite3.connect(path) as db:
+    with open_sqlite(path) as db:
         for statement in statements:
             db.execute(statement)
     db.close()
@@ -210,6 +210,30 @@ async def test_a_call_that_is_approved_after_others_have_run_is_no_gap(tmp_path:
     assert found.ok, found.problems
 
 
+class LooksFirst(InMemoryApprovalBackend):
+    """Makes a call before it asks, as a preview does."""
+
+    guard: Edictum
+
+    async def request_approval(self, *args: Any, **options: Any) -> Any:
+        await self.guard.dispatch("look", {}, lambda: 1, session_id="s")
+        request = await super().request_approval(*args, **options)
+        self.decide(request.approval_id, True)
+        return request
+
+
+async def test_a_first_call_that_is_recorded_after_another_is_no_gap(tmp_path: Path) -> None:
+    """The approval backend looks at the session while its first call still waits."""
+    url, backend = f"sqlite:///{tmp_path}/audit.db", LooksFirst()
+    ask = approval_contract("asked")
+    guard = Edictum(backend=url, audit_sink=url, contracts=[ask], approval_backend=backend)
+    backend.guard = guard
+    await guard.dispatch("asked", {}, lambda: 1, session_id="s")
+    await guard.close()
+    found = verify(url, ledger=url)
+    assert (found.ok, found.compared) == (True, 5), found.problems
+
+
 def test_calls_that_only_the_log_knows_of_are_a_gap(tmp_path: Path) -> None:
     """As when the ledger was restored from an older copy."""
     path = tmp_path / "audit.db"
@@ -226,7 +250,8 @@ from edictum import Edictum
 
 guard = Edictum(backend=f"{sys.argv[1]}?lease=1s", audit_sink=sys.argv[1])
 guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
-guard.dispatch_sync("t", {}, lambda: os.kill(os.getpid(), signal.SIGKILL), session_id="s")
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+guard.dispatch_sync("t", {}, kill, session_id="s", call_id="c-1")
 """
 
 
@@ -250,6 +275,20 @@ def test_a_call_whose_process_ended_is_in_doubt_and_not_a_gap(
     PORTAL.run(ledger.close())
 
 
+def test_a_call_in_doubt_that_is_made_again_stays_in_doubt(tmp_path: Path) -> None:
+    """With the same id, as hosts do that go on after a crash."""
+    url = f"sqlite:///{tmp_path}/audit.db"
+    subprocess.run([sys.executable, "-c", KILLED_IN_BODY, url], check=False, timeout=60)
+    ledger: Any = open_ledger(url)
+    wait_until(lambda: PORTAL.run(ledger.snapshot("s")).totals.failures == 1)
+    guard = Edictum(backend=url, audit_sink=url)
+    guard.dispatch_sync("t", {}, lambda: 1, session_id="s", call_id="c-1")
+    PORTAL.run(guard.close())
+    found = verify(url, ledger=ledger)
+    assert (found.ok, found.in_doubt, found.compared) == (True, 1, 5), found.problems
+    PORTAL.run(ledger.close())
+
+
 @pytest.mark.parametrize("heads", ["kept", "removed", "removed, and a key is given"])
 def test_a_line_before_the_others_does_not_hide_a_chain_from_the_ledger(
     tmp_path: Path, heads: str
@@ -259,9 +298,9 @@ def test_a_line_before_the_others_does_not_hide_a_chain_from_the_ledger(
     ledger = f"sqlite:///{tmp_path}/sessions.db"
     sink = FileAuditSink(path, chain=Chain(key=tmp_path / "key"))
     guard = Edictum(backend=ledger, audit_sink=sink)
-    guard.dispatch_sync("t", {"amount": 500}, lambda amount: 1, session_id="s")
+    guard.dispatch_sync("t", {"amount": "four hundred"}, lambda amount: 1, session_id="s")
     PORTAL.run(guard.close())
-    path.write_text("x\n" + path.read_text().replace("500", "5", 1))
+    path.write_text("x\n" + path.read_text().replace("four hundred", "four", 1))
     if heads != "kept":
         Path(f"{path}.heads").unlink()
     found = verify(path, public_key=public if "key" in heads else None, ledger=ledger)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
@@ -28,6 +27,7 @@ from edictum.errors import BackendError
 from edictum.execution.portal import PORTAL
 from edictum.sessions import migrate
 from edictum.testing import AuditConformance
+from support.databases import open_sqlite
 
 Opened = Callable[[str], Any]
 
@@ -147,7 +147,7 @@ def test_a_row_that_was_damaged_is_told(tmp_path: Path, opened: Opened) -> None:
     """The others are read."""
     url = f"sqlite:///{tmp_path}/audit.db"
     make_calls(opened(url))
-    with sqlite3.connect(tmp_path / "audit.db") as db:
+    with open_sqlite(tmp_path / "audit.db") as db:
         db.execute("UPDATE event SET body = substr(body, 1, 40) WHERE id = 3")
     events = query(url)
     assert len(list(events)) == 23
@@ -167,7 +167,7 @@ def test_a_call_is_not_started_when_its_event_cannot_be_written(tmp_path: Path) 
 
 def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
     """Nothing is written to it."""
-    with sqlite3.connect(tmp_path / "theirs.db") as db:
+    with open_sqlite(tmp_path / "theirs.db") as db:
         db.execute("CREATE TABLE event (id)")
     with pytest.raises(EdictumConfigError, match="belongs to another program"):
         Edictum(audit_sink=f"sqlite:///{tmp_path}/theirs.db")
@@ -178,7 +178,7 @@ def test_a_file_of_a_newer_version(tmp_path: Path, opened: Opened, newer: tuple[
     """It is refused unless it says that this version can use it."""
     url = f"sqlite:///{tmp_path}/audit.db"
     make_calls(opened(url))
-    with sqlite3.connect(tmp_path / "audit.db") as db:
+    with open_sqlite(tmp_path / "audit.db") as db:
         db.execute("UPDATE event_version SET written_by = ?, readable_since = ?", newer)
     if newer[1] == 1:
         assert isinstance(

@@ -25,6 +25,7 @@ from edictum.audit import SqliteAuditSink, open_audit, query
 from edictum.execution.portal import PORTAL
 from edictum.sessions import open as open_ledger
 from edictum.testing import RecordingSink
+from support.databases import open_sqlite
 from support.guards import denying
 from support.waiting import wait_until
 
@@ -226,14 +227,14 @@ def test_neither_is_there_when_the_transaction_fails(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     guard = Edictum(backend=f"{url}?wait=0.3", audit_sink=open_audit(url))
     guard.dispatch_sync("t", {}, lambda: 1, session_id="s")
-    with sqlite3.connect(tmp_path / "a.db") as db:
+    with open_sqlite(tmp_path / "a.db") as db:
         stop = "BEFORE INSERT ON event BEGIN SELECT RAISE(ABORT, 'disk full'); END"
         db.execute(f"CREATE TRIGGER stop {stop}")
     ran: list[int] = []
     outcome = guard.dispatch_sync("t", {}, lambda: ran.append(1), session_id="s")
     assert isinstance(outcome, ToolDenied)
     assert ran == []
-    with sqlite3.connect(tmp_path / "a.db") as db:
+    with open_sqlite(tmp_path / "a.db") as db:
         db.execute("DROP TRIGGER stop")
     wait_until(lambda: guard.stats().circuit == "closed")
     assert guard.session("s").snapshot().totals.attempts == 1

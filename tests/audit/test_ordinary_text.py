@@ -1,13 +1,14 @@
 """Ordinary text is left alone: code, documentation, hashes, identifiers, encoded images.
 
-The corpus is what lies on every machine with Python and what can be generated; ``make soak`` looks
-at more of it.
+The corpus is what lies on every machine with Python, what the packages and the system beside it
+bring, and what can be generated; ``make soak`` looks at more of it and prints the rates.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import random
 import sysconfig
 import uuid
@@ -49,12 +50,69 @@ def identifiers() -> Iterator[str]:
         yield f"{lot.randrange(10**9)}.{lot.randrange(999)} INFO [{data[:4].hex()}] GET /v1/{names}"
 
 
+PACKAGES = Path(sysconfig.get_paths()["purelib"])
+SYSTEM = Path("/usr/share")
+LIBRARIES = Path("/usr/lib")
+# Kinds of files that are not everywhere: where they lie, and what they are called.
+FILES: dict[str, tuple[tuple[Path, ...], tuple[str, ...]]] = {
+    "packages": ((PACKAGES,), ("*.py", "*.pyi")),
+    "scripts": ((PACKAGES, SYSTEM, LIBRARIES), ("*.js", "*.mjs", "*.ts")),
+    "pages": ((PACKAGES, LIBRARY, SYSTEM), ("*.html", "*.htm", "*.css")),
+    "data": ((PACKAGES, SYSTEM, LIBRARIES), ("*.json", "*.svg", "*.xml")),
+    "settings": (
+        (PACKAGES, SYSTEM, Path("/etc")),
+        ("*.toml", "*.y*ml", "*.lock", "*.cfg", "*.conf"),
+    ),
+    "documents": ((SYSTEM / "doc", PACKAGES, SYSTEM), ("*.md", "*.rst", "*.txt", "copyright")),
+    "licences": ((PACKAGES, SYSTEM), ("*LICEN[CS]E*", "GPL*", "COPYING*")),
+    "records": ((PACKAGES,), ("RECORD", "METADATA")),
+}
+MAX_CHARACTERS = 400_000  # that are read of one file
+
+
+def read_files(kind: str) -> Iterator[str]:
+    """The lines of some files of a kind."""
+    folders, names = FILES[kind]
+    found = {path for folder in folders for name in names for path in folder.rglob(name)}
+    paths = sorted(path for path in found if path.is_file() and os.access(path, os.R_OK))
+    random.Random(7).shuffle(paths)
+    left = effort(400_000, 8_000_000)
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MAX_CHARACTERS)
+        if "\0" not in text:
+            yield from text.splitlines()
+            left -= len(text)
+        if left <= 0:
+            return
+
+
+def list_touched(kind: str, lines: list[str]) -> list[str]:
+    """Return the lines in which something is found, looked at one by one; print how many."""
+    touched = [line[:160] for line in lines if scan(line)]
+    rate = 100 * len(touched) / max(1, len(lines))
+    print(f"{kind}: {len(touched)} of {len(lines):,} lines are touched, {rate:.3f} %")
+    return touched
+
+
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("corpus", [code, identifiers], ids=["code", "identifiers"])
 def test_at_most_one_line_in_a_thousand_is_touched(corpus: Callable[[], Iterator[str]]) -> None:
     """Lines are looked at one by one; a failure shows those that were touched."""
     lines = [line for line in corpus() if line.strip()]
-    touched = [line[:160] for line in lines if scan(line)]
+    touched = list_touched(corpus.__name__, lines)
     assert len(lines) > 10_000
+    assert len(touched) <= MOST * len(lines), touched[:20]
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", FILES)
+def test_files_of_this_machine_are_left_alone(kind: str) -> None:
+    """As far as there are any: another machine has other files."""
+    lines = [line for line in read_files(kind) if line.strip()]
+    if len(lines) < 5_000:
+        pytest.skip(f"{len(lines)} lines of {kind} on this machine are too few for a rate")
+    touched = list_touched(kind, lines)
     assert len(touched) <= MOST * len(lines), touched[:20]

@@ -29,6 +29,7 @@ from edictum.core.redaction import MAX_PAYLOAD, MAX_STRING, MAX_SUMMARY, shorten
 from edictum.core.values import change_text
 from support.guards import approval_contract
 from support.processes import run_python
+from support.values import nest
 
 POLICY = RedactionPolicy()
 
@@ -469,18 +470,12 @@ def test_the_structure_is_kept() -> None:
     assert change_text({"a": ["x"]}, str.upper) == {"A": ["X"]}
 
 
-def deep(levels: int, bottom: Any) -> Any:
-    for _ in range(levels):
-        bottom = [bottom]
-    return bottom
-
-
 def test_deep_structures_end_somewhere() -> None:
     """Hidden rather than shown."""
     secret = SECRETS["github"][0]
-    assert secret not in json.dumps(POLICY.redact_value(deep(80, secret)))
-    assert secret not in POLICY.redact_result(deep(80, secret))
-    assert secret not in json.dumps(POLICY.redact_args({"x": deep(80, secret)}))
+    assert secret not in json.dumps(POLICY.redact_value(nest(80, secret)))
+    assert secret not in POLICY.redact_result(nest(80, secret))
+    assert secret not in json.dumps(POLICY.redact_args({"x": nest(80, secret)}))
 
 
 def test_a_large_payload_stays_valid_json_and_says_what_was_left_out() -> None:

@@ -150,11 +150,56 @@ def test_line_that_cannot_be_read_makes_the_exit_code_1(log, capfd, command, tmp
         (["query", "{log}", "--outcome", "nice"], "'nice' is not an outcome"),
         (["report", "{log}", "--bundle", "nothing.yaml"], "nothing.yaml"),
         (["query", "{log}", "--", "more"], "'more' stands after --"),
+        (["query", "."], "The audit file . cannot be read: Is a directory"),
+        (["verify", "."], "The audit file . cannot be read: Is a directory"),
+        (["tail", "."], "The audit file . cannot be read: Is a directory"),
+        (["export", "{log}", "--to", "."], "The export . cannot be written"),
+        (["verify", "{log}", "--heads", "copies"], "copies cannot be used: No such file"),
+        (["report", "{log}", "--html", "no/page"], "no/page cannot be used: No such file"),
+        (["query", "{log}", "--since", "1h", "--until", "2h"], "since is later than until"),
     ],
 )
 def test_bad_command_line_makes_the_exit_code_2(log, capsys, arguments, said):
     assert audit(*(argument.format(log=log) for argument in arguments)) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["query", "--limit"], ["tail", "-n"]])
+def test_number_of_events_is_a_whole_one(log, capsys, option):
+    with pytest.raises(SystemExit) as left:
+        audit(option[0], log, option[1], -3)
+    assert left.value.code == 2
+    assert "'-3' is not a whole number of 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_log_comes_by_a_pipe(log, tmp_path, name, suffix):
+    piped = tmp_path / f"piped{suffix}"
+    assert audit("export", log, "--to", piped) == 0
+    command = [sys.executable, "-m", "edictum", "audit", "query", name, "--json"]
+    done = subprocess.run(command, input=piped.read_bytes(), capture_output=True, check=True)
+    assert done.stdout == log.read_bytes()
+
+
+def test_tail_says_that_it_cannot_read_a_pipe(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    both_ends = os.open(pipe, os.O_RDWR)  # else opening one end waits for the other
+    os.write(both_ends, b"{}")
+    assert audit("tail", pipe) == 2
+    os.close(both_ends)
+    assert (
+        f"tail cannot read {pipe}: it is a pipe. Use edictum audit query."
+        in capsys.readouterr().err
+    )
+
+
+def test_report_without_events_says_so(tmp_path, capsys):
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert audit("report", empty) == 0
+    assert "There are no events." in capsys.readouterr().out
 
 
 def test_terminal_is_not_repainted_by_what_is_in_a_log(log, capsys):

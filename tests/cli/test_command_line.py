@@ -94,6 +94,7 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
                 " https://example.com/mcp."
             ),
         ),
+        ([], "ws://127.0.0.1/mcp", "The url 'ws://127.0.0.1/mcp' is not one of HTTP."),
         ([], "https://", "The url 'https://' has no valid host and port."),
         ([], "http://[::1", "The url 'http://[::1' has no valid host and port."),
         ([], "HTTP://", "The url 'HTTP://' has no valid host and port."),

@@ -39,7 +39,7 @@ def run(tmp_path: Path, cases: str) -> list[str]:
         "{call: {tool: pay, args: {n: 2}}, approval: denied,"
         " want: {decision: approve, reason: 'A person refused: Pay 2?'}}",
         "{call: {tool: pay, args: {n: 2}}, approval: timeout,"
-        " want: {decision: approve, reason: Nobody decided in time.}}",
+        " want: {decision: approve, reason: The approval timed out without a decision.}}",
         "{session: [{tool: pay, args: {n: 2}, approval: approved}, {tool: pay, args: {n: 2}}],"
         " call: {tool: x}, want: {decision: allow, counts: {attempts: 3, executions: 2}}}",
         "{session: [{tool: t, session_id: child, parent_session_id: case, times: 2}],"

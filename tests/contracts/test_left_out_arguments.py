@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import gc
 import json
 import textwrap
 import weakref
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 
+import pydantic.dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel
+from typing_extensions import TypeAliasType
+from typing_extensions import TypedDict as NewTypedDict
+from typing_extensions import TypeVar as NewTypeVar
 
 from edictum import (
     Edictum,
@@ -26,11 +42,15 @@ from edictum import (
     HookDecision,
     HookRegistration,
     ToolCall,
+    ToolDenied,
     Verdict,
+    outcome_to_model_content,
     precondition,
 )
+from edictum.adapters._base import Adapter
 from edictum.builtins import deny_sensitive_reads
 from edictum.contracts import _compile, _selectors
+from edictum.harness import BoundedToolExecutor, ToolCallRequest, TurnBudget, TurnState, tool
 from support.effort import effort
 
 UNSET = object()
@@ -660,5 +680,487 @@ def test_the_default_is_judged_of_a_field_that_is_sent_under_no_name(model: Any)
 def test_the_default_is_not_known_of_a_field_that_may_stand_inside_of_another(model: Any) -> None:
     text = bundle(BIG, defaults="{mode: enforce, missing_args: deny}")
     guard = Edictum.from_yaml_string(text)
-    outcome = guard.dispatch_sync("refund", {"parts": [500]}, lambda parts: 1, parameters=model)
+    outcome = guard.dispatch_sync("refund", {"parts": []}, lambda parts: 1, parameters=model)
     assert "its default is not known" in outcome.details
+    outcome = guard.dispatch_sync("refund", {"parts": [500]}, lambda parts: 1, parameters=model)
+    assert outcome.details == "500 is too much", "what stands there is judged"
+    outcome = guard.dispatch_sync("refund", {"parts": "500"}, lambda parts: 1, parameters=model)
+    assert "its default is not known" in outcome.details, "a text has no elements"
+
+
+# --- Fields that are sent under two names ---------------------------------------------------------
+
+
+class ElsewhereFirst(BaseModel):
+    amount: int = Field(5, validation_alias=AliasChoices(AliasPath("parts", 0), "amount"))
+
+
+class Tree(BaseModel):
+    order: Chosen | None = None
+    children: list[Tree] = []
+
+
+@pydantic.dataclasses.dataclass
+class ChosenDataclass:
+    amount: int = Field(5, validation_alias=AliasChoices("sum", "amount"))
+    note: str = Field("", init=False, validation_alias=AliasChoices("text", "note"))
+
+
+class Orders(RootModel[list[Chosen]]):
+    pass
+
+
+OrderOfUser = NewType("OrderOfUser", Chosen)
+TWICE = {"amount": 1, "sum": 500}
+SENT_TWICE: list[tuple[Any, Any]] = [
+    (Chosen, TWICE),
+    (Renamed, TWICE),
+    (Generated, TWICE),
+    (ChosenDataclass, TWICE),
+    (ElsewhereFirst, {"amount": 1, "parts": [500]}),
+    (Elsewhere, {"amount": 500, "parts": [1]}),
+    (OrderOfUser, TWICE),
+    (Chosen | None, TWICE),
+    (Chosen | Elsewhere, TWICE),
+    (Annotated[Chosen, "an order"], TWICE),
+    (list[Chosen], [{"amount": 1}, TWICE]),
+    (dict[str, Chosen], {"first": TWICE}),
+    (tuple[Chosen, int], [TWICE, 1]),
+    (tuple[Chosen, ...], [TWICE]),
+    (Orders, [TWICE]),
+    (Tree, {"order": TWICE}),
+    (Tree, {"children": [{"children": [{"order": TWICE}]}]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "order"), SENT_TWICE)
+def test_a_call_that_sends_a_field_under_two_names_does_not_run(kind: Any, order: Any) -> None:
+    """A contract would judge the one value, and the tool take the other."""
+    ran: list[Any] = []
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    call = ("refund", {"order": order}, lambda **given: ran.append(given))
+    outcome = guard.dispatch_sync(*call, parameters=takes(kind))
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.decision_name == "field_sent_twice"
+    assert "two names of one field" in outcome_to_model_content(outcome)
+    assert guard.local_sink.last().decision_name == "field_sent_twice"
+    assert (ran, guard.session().attempts) == ([], 1)
+
+
+def test_arguments_themselves_may_not_be_sent_under_two_names() -> None:
+    guard = guard_with(deny("{args.amount: {gt: 100}}"))
+    for model in (Chosen, Renamed, Generated):
+        outcome = guard.dispatch_sync("refund", TWICE, lambda **_: 1, parameters=model)
+        assert isinstance(outcome, ToolDenied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    [
+        (Chosen, {"amount": 7, "sum": 7}),
+        (Chosen, {"sum": 7}),
+        (Elsewhere, {"amount": 7, "parts": []}),
+        (Elsewhere, {"amount": 7, "parts": [7]}),
+        (Elsewhere, {"parts": [7]}),
+        (dict[str, Any], TWICE),
+        (ChosenDataclass, {"sum": 7, "text": "a", "note": "b"}),
+    ],
+)
+def test_the_same_value_under_two_names_runs(kind: Any, order: Any) -> None:
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    call = ("refund", {"order": order}, lambda **_: 1)
+    assert guard.run_sync(*call, parameters=takes(kind)) == 1
+
+
+# --- Fields with several names, in whatever container ---------------------------------------------
+
+T = TypeVar("T")
+AnyChosen = TypeVar("AnyChosen", bound=Chosen)
+OneOf = TypeVar("OneOf", Chosen, int)
+ByDefault = NewTypeVar("ByDefault", default=Chosen)
+OrderAlias = TypeAliasType("OrderAlias", Chosen)
+Listed = TypeAliasType("Listed", list[T], type_params=(T,))
+Nested = TypeAliasType("Nested", "Chosen | dict[str, Nested]")
+
+
+class Note(BaseModel):
+    text: str = ""
+
+
+class HasNote(BaseModel):
+    k: Note = Note()
+
+
+class OpenNote(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Chosen]
+
+
+class Recursive(BaseModel):
+    amount: int = Field(5, validation_alias=AliasChoices("amount", "sum"))
+    k: Recursive | None = None
+
+
+class Later(BaseModel):
+    k: ChosenLater
+
+
+class ChosenLater(Chosen):
+    pass
+
+
+class Typed(TypedDict):
+    k: Annotated[Chosen, "an order"]
+
+
+class Told(TypedDict):
+    amount: Annotated[int, Field(validation_alias=AliasChoices("amount", "sum"))]
+
+
+class ToldMaybe(TypedDict):
+    amount: NotRequired[Annotated[int, Field(validation_alias=AliasChoices("amount", "sum"))]]
+
+
+class Pair(NamedTuple):
+    one: int
+    two: Chosen
+
+
+@dataclass
+class Box:
+    k: Chosen
+
+
+@dataclass
+class BoxOf(Generic[T]):
+    k: T
+
+
+class ModelOf(BaseModel, Generic[T]):
+    k: T
+
+
+@dataclass
+class BoxWithUnknown:
+    k: Chosen
+    other: UnknownName  # type: ignore[name-defined]  # noqa: F821 - that is what is tested
+    more: list[UnknownName]  # type: ignore[name-defined]  # noqa: F821
+
+
+@pydantic.dataclasses.dataclass
+class Initial:
+    k: dataclasses.InitVar[Chosen]
+
+
+FORTY: Any = tuple(pydantic.create_model(f"M{i}", **{f"f{i}": (int, 0)}) for i in range(40))
+
+# A type, the path to an order in what is sent for it, and how the order is wrapped.
+CONTAINERS: list[tuple[Any, str, Callable[[Any], Any]]] = [
+    *(
+        (kind, "", lambda order: order)
+        for kind in (
+            Chosen,
+            Renamed,
+            Elsewhere,
+            OrderAlias,
+            AnyChosen,
+            OneOf,
+            ByDefault,
+            Nested,
+            Recursive,
+        )
+    ),
+    *((kind, "", lambda order: order) for kind in (Told, ToldMaybe, Chosen | None)),
+    *(
+        (kind, "", lambda order: order)
+        for kind in (Note | dict[str, Any] | Chosen, Union[(*FORTY, Chosen)])
+    ),
+    *((kind, "", lambda order: order) for kind in (Annotated[Chosen, []], Chosen | Renamed)),
+    *(
+        (kind, ".k", lambda order: {"k": order})
+        for kind in (
+            *(dict[str, Chosen], Mapping[str, Chosen], defaultdict[str, Chosen], Nested),
+            *(Recursive, Typed, OpenNote, Later, Box, BoxOf[Chosen], ModelOf[Chosen]),
+            *(BoxWithUnknown, Initial, HasNote | dict[str, Chosen], HasNote | OpenNote),
+        )
+    ),
+    *(
+        (kind, "[*]", lambda order: [order])
+        for kind in (
+            *(list[Chosen], tuple[Chosen, ...], deque[Chosen], Sequence[Chosen], Listed[Chosen]),
+            *(list[OrderAlias], list[AnyChosen], list[Note] | list[Chosen], Iterable[Chosen]),
+            *(list[Note] | tuple[Chosen, ...], list[Chosen] | None),
+        )
+    ),
+    (tuple[int, Chosen], "[1]", lambda order: [1, order]),
+    (Pair, "[1]", lambda order: [1, order]),
+    (Pair, ".two", lambda order: {"one": 1, "two": order}),
+    (dict[str, list[tuple[OrderAlias, int]]], ".k[0][0]", lambda order: {"k": [[order, 1]]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "wrap"), CONTAINERS)
+def test_a_field_is_known_by_each_of_its_names_in_whatever_container(
+    kind: Any, path: str, wrap: Callable[[Any], Any]
+) -> None:
+    other, many, few = ("parts", [500], [1]) if kind is Elsewhere else ("sum", 500, 1)
+
+    def ask(**order: Any) -> str:
+        return judge_order(kind, path, wrap(order))
+
+    assert ask(amount=500) == ask(**{other: many}) == "big"
+    assert ask(amount=1) == ask(**{other: few}) == "ran"
+    assert ask(amount=1, **{other: many}) == "field_sent_twice"
+    assert ask(amount=500, **{other: few}) == "field_sent_twice"
+    assert ask(amount=1, **{other: few}) == "ran", "the same value twice"
+
+
+def judge_order(kind: Any, path: str, order: Any) -> str:
+    """Return what denies an order, or "ran"."""
+    guard = guard_with(deny(f"{{'args.order{path}.amount': {{gt: 100}}}}"))
+    call = ("refund", {"order": order}, lambda **_: 1)
+    outcome = guard.dispatch_sync(*call, parameters=takes(kind))
+    return outcome.decision_name if isinstance(outcome, ToolDenied) else "ran"
+
+
+def make_typed_dict(kind: Any) -> Any:
+    made: Any = NewTypedDict
+    return made("Made", {"k": kind})
+
+
+def make_alias(kind: Any) -> Any:
+    made: Any = TypeAliasType
+    return made("Made", kind)
+
+
+@settings(max_examples=effort(60), deadline=None)
+@given(data=st.data())
+def test_a_field_is_known_by_each_of_its_names_in_containers_in_containers(
+    data: st.DataObject,
+) -> None:
+    """Any nesting of what can hold a type."""
+    wrappers: list[tuple[Callable[[Any], Any], str, Callable[[Any], Any]]] = [
+        (lambda kind: list[kind], "[*]", lambda it: [it]),
+        (lambda kind: dict[str, kind], ".k", lambda it: {"k": it}),
+        (lambda kind: tuple[int, kind], "[1]", lambda it: [1, it]),
+        (lambda kind: deque[kind], "[0]", lambda it: [it]),
+        (lambda kind: kind | None, "", lambda it: it),
+        (lambda kind: HasNote | kind, "", lambda it: it),
+        (lambda kind: BoxOf[kind], ".k", lambda it: {"k": it}),
+        (lambda kind: ModelOf[kind], ".k", lambda it: {"k": it}),
+        (lambda kind: Annotated[kind, "a note"], "", lambda it: it),
+        (lambda kind: Listed[kind], "[*]", lambda it: [it]),
+        (make_typed_dict, ".k", lambda it: {"k": it}),
+        (make_alias, "", lambda it: it),
+    ]
+    kind: Any = Chosen
+    path, wrapped = "", [lambda it: it]
+    for make, step, wrap in data.draw(st.lists(st.sampled_from(wrappers), max_size=5)):
+        kind, path = make(kind), step + path
+        wrapped.append(wrap)
+
+    def ask(**order: Any) -> str:
+        return judge_order(kind, path, functools.reduce(lambda it, wrap: wrap(it), wrapped, order))
+
+    assert ask(sum=500) == ask(amount=500) == "big", kind
+    assert ask(sum=1) == ask(amount=1, sum=1) == "ran", kind
+    assert ask(**TWICE) == "field_sent_twice", kind
+
+
+class Other(BaseModel):
+    amount: int = Field(5, validation_alias=AliasChoices("amount", "cost"))
+
+
+class Person(BaseModel):
+    first: str = Field("", validation_alias=AliasChoices("first", "name"))
+    last: str = Field("", validation_alias=AliasChoices("last", "name"))
+
+
+class Amounts(BaseModel):
+    amount: int
+    sum: int
+
+
+@pytest.mark.parametrize("kind", [Chosen | Other, dict[str, Chosen | Other]])
+def test_a_field_has_one_value_by_whichever_model_it_is(kind: Any) -> None:
+    """It is not known of which model the value is: the order is refused that has both."""
+    guard = guard_with(deny("{'args.order.k.amount': {gt: 100}}"))
+    order = {"sum": 1, "cost": 500}
+    args = {"order": order if kind == Chosen | Other else {"k": order}}
+    outcome = guard.dispatch_sync("refund", args, lambda **_: 1, parameters=takes(kind))
+    assert outcome.decision_name == "field_sent_twice"
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    [
+        (Any, TWICE),
+        (dict[str, dict[str, int]], {"k": TWICE}),
+        (Amounts, TWICE),
+        (list[Amounts], [TWICE]),
+        (dict[str, Person], {"k": {"first": "A", "last": "B"}}),
+        (Person, {"first": "A", "name": "A"}),
+        (Chosen | Amounts, {"amount": 7, "sum": 7}),
+    ],
+)
+def test_values_under_names_of_different_fields_run(kind: Any, order: Any) -> None:
+    guard = guard_with(deny("{'args.order.amount': {gt: 100}}"))
+    parameters = takes(kind)
+    assert guard.run_sync("refund", {"order": order}, lambda **_: 1, parameters=parameters) == 1
+
+
+def test_models_without_such_fields_are_judged_by_their_own_beside_others() -> None:
+    def refund(order: Chosen, exact: Amounts, more: list[Amounts]) -> int:
+        return 3
+
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    sent = {"order": {"sum": 4}, "exact": TWICE, "more": [TWICE]}
+    assert guard.run_sync("refund", sent, refund) == 3
+
+
+def test_what_is_sent_beside_the_parameters_may_have_such_fields() -> None:
+    def refund(**orders: Chosen) -> int:
+        return 3
+
+    guard = guard_with(deny("{args.first.amount: {gt: 100}}"))
+    assert guard.run_sync("refund", {"first": {"sum": 4}}, refund) == 3
+    assert guard.dispatch_sync("refund", {"first": {"sum": 400}}, refund).details == "no"
+    assert isinstance(guard.dispatch_sync("refund", {"first": TWICE}, refund), ToolDenied)
+
+
+def test_what_is_sent_deep_is_read_once() -> None:
+    """A field was filled once for each of the ways to know of it, and so on inside of it."""
+    order: Any = {"sum": 500}
+    for _ in range(40):
+        order = {"amount": order}
+    for path in (".sum" * 41, ".amount" * 41, ".amount.sum" * 20 + ".amount"):
+        guard = guard_with(deny(f"{{'args.order{path}': {{gt: 100}}}}"))
+        judged = guard.evaluate("refund", {"order": order}, parameters=takes(dict[str, Chosen]))
+        assert judged.verdict == "deny", path
+    args = {"order": {"k": {"k": order}}, "amount": 1}
+    filled = ToolCall("refund", args, parameters=takes(Nested)).effective_args
+    assert filled["order"]["k"]["k"]["sum"] == order["amount"]
+
+
+class Refund:
+    def __call__(self, order: list[Chosen]) -> int:
+        return 3
+
+
+class RefundOf:
+    def __init__(self, order: list[Chosen]) -> None: ...
+
+
+@pytest.mark.parametrize("made", [Refund(), RefundOf, Refund().__call__])
+def test_types_are_read_of_whatever_can_be_called(made: Any) -> None:
+    guard = guard_with(deny("{'args.order[*].amount': {gt: 100}}"))
+    assert guard.dispatch_sync("refund", {"order": [{"sum": 500}]}, made).details == "no"
+    assert isinstance(guard.dispatch_sync("refund", {"order": [TWICE]}, made), ToolDenied)
+
+
+class Unreadable:
+    """An alias whose value cannot be worked out."""
+
+    __module__ = "typing"
+
+    @property
+    def __value__(self) -> Any:
+        raise NameError("no")
+
+
+def test_a_type_that_cannot_be_read_hides_no_other() -> None:
+    def refund(order: Any, other: Any) -> None: ...
+
+    refund.__annotations__ = {"other": Unreadable(), "order": Chosen}
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    args = {"order": {"sum": 500}, "other": 1}
+    call: Any = ("refund", args, lambda **_: 1)
+    assert guard.dispatch_sync(*call, parameters=(None, refund)).details == "no"
+
+
+def test_arguments_of_other_fields_may_have_these_names() -> None:
+    def refund(amount: int, sum: int, order: Chosen) -> int:
+        return amount + sum
+
+    guard = guard_with(deny("{args.amount: {gt: 100}}"))
+    sent = {"amount": 1, "sum": 2, "order": {"sum": 4}}
+    assert guard.run_sync("refund", sent, refund) == 3
+
+
+def test_what_a_hook_or_a_budget_reads_may_not_be_sent_under_two_names() -> None:
+    """Also without a contract; what only observes reports it."""
+    call: Any = ("refund", {"order": TWICE}, lambda **_: 1)
+    budget = {"refund": {"amounts": {"cost": lambda call: 1}}}
+    hook = HookRegistration("before", "*", lambda call: HookDecision.allow())
+    for guard in (Edictum(tools=budget), Edictum(hooks=[hook])):
+        outcome = guard.dispatch_sync(*call, parameters=takes(Chosen))
+        assert isinstance(outcome, ToolDenied)
+    observing = Edictum(hooks=[hook], mode="observe")
+    assert observing.run_sync(*call, parameters=takes(Chosen)) == 1
+    assert "call_would_deny" in [event.action for event in observing.local_sink.events]
+    assert Edictum().run_sync(*call, parameters=takes(Chosen)) == 1, "nothing judges it"
+
+
+def test_a_field_may_not_be_sent_under_two_names_in_a_turn() -> None:
+    ran: list[Any] = []
+
+    def refund(order: Chosen) -> int:
+        """Refund an order."""
+        ran.append(order)
+        return 1
+
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    turn = BoundedToolExecutor([tool()(refund)], guard=guard)
+    state = TurnState("s", TurnBudget.create(30))
+    outcome = turn.execute(ToolCallRequest("c", "refund", {"order": TWICE}), state)
+    assert isinstance(outcome, ToolDenied), outcome
+    assert ran == []
+
+
+def test_a_function_is_governed_as_its_type_hints_say() -> None:
+    """Without parameters=: they are those of the function."""
+    guard = guard_with(deny("{args.order.amount: {gt: 100}}"))
+    outcome = guard.dispatch_sync("refund", {"order": TWICE}, takes(Chosen))
+    assert isinstance(outcome, ToolDenied)
+
+
+@pytest.mark.parametrize("kind", [Chosen, Renamed, ChosenDataclass])
+def test_a_field_may_not_be_sent_under_two_names_to_a_tool_of_an_adapter(kind: Any) -> None:
+    ran: list[Any] = []
+    adapter = PlainAdapter(guard_with(deny("{args.order.amount: {gt: 100}}")))
+    options: dict[str, Any] = {"parameters": takes(kind)}
+    reply = adapter.call("refund", {"order": TWICE}, ran.append, **options)
+    assert "two names of one field" in str(reply.text)
+    assert adapter.call("refund", {"order": {"sum": 5}}, ran.append, **options).text is None
+    assert len(ran) == 1
+
+
+class PlainAdapter(Adapter):
+    """An adapter whose framework tells the parameters of its tools."""
+
+
+class Raising(type):
+    """A metaclass that raises for every attribute its classes do not have."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class OfSomeLibrary(metaclass=Raising):
+    """A class that cannot be asked what it is."""
+
+
+@pytest.mark.parametrize(
+    "kind", [dict[str, OfSomeLibrary], BaseModel, list[BaseModel]], ids=["raises", "base", "list"]
+)
+def test_a_type_that_cannot_be_read_hides_no_other_default(kind: Any) -> None:
+    """Frameworks pass objects of their own beside the arguments of a call."""
+
+    def pay(runtime: Any, amount: float = 500.0) -> str:
+        return "paid"
+
+    pay.__annotations__["runtime"] = kind
+    contract = deny("{args.amount: {gt: 100}}")
+    outcome = guard_with(contract).dispatch_sync("refund", {"runtime": {}}, pay)
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.policy_error is False

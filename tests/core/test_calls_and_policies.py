@@ -553,8 +553,8 @@ def test_the_reason_of_a_full_limit_has_the_numbers(
     [
         ({"metric": Metric.AMOUNT}, "a budget names its amount"),
         ({"metric": Metric.EXECUTIONS, "amount": "cost"}, "a budget names its amount"),
-        ({"metric": Metric.CONSECUTIVE_FAILURES, "window_s": -1}, "no window of -1 s"),
-        ({"metric": Metric.EXECUTIONS, "window_s": 0}, "no window of 0 s"),
+        ({"metric": Metric.CONSECUTIVE_FAILURES, "window_s": -1}, "the window is -1 s"),
+        ({"metric": Metric.EXECUTIONS, "window_s": 0}, "the window is 0 s"),
     ],
 )
 def test_a_limit_that_means_nothing_is_refused(options: dict[str, Any], said: str) -> None:
@@ -619,7 +619,7 @@ def test_the_tighter_budget_applies() -> None:
         OperationLimits(max_cost=1)
     )
     assert merged.budgets() == {"cost": 1, "tokens": 5}
-    assert OperationLimits(max_cost=1).compiled()[-1].amount == "cost"
+    assert OperationLimits(max_cost=1).compile()[-1].amount == "cost"
 
 
 def test_a_session_contract_at_least_as_strict_speaks_for_a_plain_limit() -> None:

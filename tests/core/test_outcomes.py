@@ -40,6 +40,7 @@ from edictum.outcomes import (
     outcome_to_model_content,
 )
 from edictum.success import http_status, non_empty
+from support.values import nest
 
 REQUIRED = dataclasses.MISSING
 SEED: dict[type[Any], list[tuple[str, Any]]] = {
@@ -378,13 +379,6 @@ def cycle() -> Any:
     return items
 
 
-def deep(levels: int) -> Any:
-    value: Any = "bottom"
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 NASTY: dict[str, Callable[[], Any]] = {
     "date": lambda: date(2024, 2, 29),
     "datetime": lambda: datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
@@ -408,7 +402,7 @@ NASTY: dict[str, Callable[[], Any]] = {
     "nan": lambda: float("nan"),
     "infinity": lambda: [float("inf"), float("-inf")],
     "cycle": cycle,
-    "deep": lambda: deep(5_000),
+    "deep": lambda: nest(5_000, "bottom"),
     "huge int": lambda: 10**6_000,
     "negative huge int": lambda: -(10**6_000),
     "lone surrogate": lambda: "\ud800 text",
@@ -542,7 +536,7 @@ def test_a_cycle_is_marked_and_a_value_that_occurs_twice_is_not() -> None:
 def test_what_is_nested_too_deeply_is_marked_there() -> None:
     """The rest is kept."""
     text = outcome_to_model_content(
-        ToolExecutionResult("c", "t", {"near": 1, "far": deep(100_000)}, 1)
+        ToolExecutionResult("c", "t", {"near": 1, "far": nest(100_000, "bottom")}, 1)
     )
     assert json.loads(text)["near"] == 1
     assert "[nested too deeply]" in text

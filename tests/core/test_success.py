@@ -35,6 +35,7 @@ from edictum.success import (
     ok_flag,
     per_tool,
 )
+from support.recipes import db_success_check, http_success_check, unified_success_check
 
 # --- The default heuristic, exactly as the seed states it -----------------------------------------
 
@@ -119,31 +120,6 @@ def test_dispatch_adds_the_seeds_error_key() -> None:
 
 
 # --- The seed's three recipes ---------------------------------------------------------------------
-
-
-# ruff: noqa: SIM102, SIM103  (as printed in the seed)
-def http_success_check(tool_name, result):
-    if isinstance(result, dict) and result.get("status", 200) >= 400:
-        return False
-    return True
-
-
-def db_success_check(tool_name, result):
-    if tool_name == "query_users" and isinstance(result, dict):
-        if not result.get("rows"):
-            return False
-    return True
-
-
-def unified_success_check(tool_name, result):
-    if result is None:
-        return False
-    if isinstance(result, dict) and result.get("ok") is False:
-        return False
-    if isinstance(result, str) and "Traceback" in result:
-        return False
-    return True
-
 
 RECIPES: list[tuple[Any, Any, str, Any, bool]] = [
     (http_success_check, http_status, "fetch", {"status": 500, "error": "..."}, False),

@@ -36,6 +36,7 @@ from edictum.core.values import (
     to_json,
 )
 from support.effort import effort
+from support.values import nest
 
 POLICY = RedactionPolicy()
 SECRET = "ghp_" + "a1B2" * 9
@@ -354,12 +355,6 @@ def test_objects_keep_their_types_when_a_secret_is_taken_out_of_them() -> None:
 
 
 # --- Limits ---------------------------------------------------------------------------------------
-
-
-def nest(levels: int, bottom: Any, wrap: Any) -> Any:
-    for _ in range(levels):
-        bottom = wrap(bottom)
-    return bottom
 
 
 WRAPS = {

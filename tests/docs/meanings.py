@@ -209,6 +209,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "on_model_call": "told of every call of the model: a `ModelCall`",
         "on_event": "told of everything that happens: each `TurnEvent`, as `stream_turn` yields them",
         "park": "True: the turn [ends while a person thinks](../guides/approvals-resume.md)",
+        "keep": (
+            "a function that [stores the turn as it goes](../guides/approvals-resume.md#a-turn-that-is-killed)"
+        ),
         "**executor_options": (
             "those of `BoundedToolExecutor`, among them [who is calling](#options-of-callers)"
         ),

@@ -217,7 +217,7 @@ def test_every_reason_of_a_denial_is_documented():
 
 
 def test_every_decision_source_is_documented():
-    limits = {limit.source for limit in OperationLimits(max_successes=1).compiled()}
+    limits = {limit.source for limit in OperationLimits(max_successes=1).compile()}
     contracts = (
         set(RECORD_TYPES.values())
         | set(compile_module.SOURCES.values())

@@ -2,8 +2,6 @@
 leave out around them.
 """
 
-# ruff: noqa: SIM102, SIM103 - the snippets stand here as they were published
-
 from __future__ import annotations
 
 import asyncio
@@ -28,6 +26,7 @@ from edictum.outcomes import (
     outcome_to_model_content,
 )
 from edictum.success import default_success_check
+from support.recipes import db_success_check, http_success_check, unified_success_check
 
 BUNDLE = """\
 apiVersion: edictum/v1
@@ -70,29 +69,6 @@ def test_opening_example():
     assert successes_of(guard, "fetch", {"status": 200}) == 1
     with pytest.raises(EdictumDenied, match="Not from /etc/shadow"):
         guard.run_sync("read_file", {"path": "/etc/shadow"}, lambda path: path)
-
-
-def http_success_check(tool_name, result):
-    if isinstance(result, dict) and result.get("status", 200) >= 400:
-        return False
-    return True
-
-
-def db_success_check(tool_name, result):
-    if tool_name == "query_users" and isinstance(result, dict):
-        if not result.get("rows"):
-            return False
-    return True
-
-
-def unified_success_check(tool_name, result):
-    if result is None:
-        return False
-    if isinstance(result, dict) and result.get("ok") is False:
-        return False
-    if isinstance(result, str) and "Traceback" in result:
-        return False
-    return True
 
 
 RECIPES = [

@@ -30,6 +30,7 @@ from edictum import (
 )
 from edictum.core.contract import Kind
 from edictum.sessions import MemoryLedger
+from support.values import nest
 
 
 def passing(*args: Any) -> Verdict:
@@ -40,13 +41,6 @@ def looped() -> dict[str, Any]:
     args: dict[str, Any] = {}
     args["self"] = args
     return args
-
-
-def deep() -> list[Any]:
-    value: list[Any] = []
-    for _ in range(500):
-        value = [value]
-    return value
 
 
 # --- One call -------------------------------------------------------------------------------------
@@ -78,7 +72,7 @@ CALLS: dict[str, tuple[tuple[Any, Any, Any], dict[str, Any], list[str]]] = {
         ["arguments for 't'", "200 levels", "finite"],
     ),
     "args nested too deeply": (
-        ("t", {"x": deep()}, print),
+        ("t", {"x": nest(500, [])}, print),
         {},
         ["arguments for 't'", "200 levels"],
     ),

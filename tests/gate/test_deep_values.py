@@ -21,14 +21,9 @@ from edictum import (
 )
 from edictum.core.lifecycle.approval import approval_digest
 from support.guards import approval_contract
+from support.values import nest, wrap_in_dict, wrap_in_list
 
 SECRET = "ghp_" + "a1B2" * 9
-
-
-def nest(levels: int, bottom: Any, *, as_dict: bool = False) -> Any:
-    for _ in range(levels):
-        bottom = {"x": bottom} if as_dict else [bottom]
-    return bottom
 
 
 def find_text(value: Any) -> str:
@@ -37,12 +32,12 @@ def find_text(value: Any) -> str:
     return str(value)
 
 
-@pytest.mark.parametrize("as_dict", [False, True])
+@pytest.mark.parametrize("wrap", [wrap_in_list, wrap_in_dict])
 @pytest.mark.parametrize("levels", [49, 50, 51, 52, 80, 120, 199, 200, 201, 300])
-def test_a_failures_value_is_redacted_at_every_level(levels: int, as_dict: bool) -> None:
+def test_a_failures_value_is_redacted_at_every_level(levels: int, wrap: Any) -> None:
     """Or replaced, beyond the limit."""
     guard = Edictum(success_check=lambda tool, result: False)
-    outcome = guard.dispatch_sync("t", {}, lambda: nest(levels, SECRET, as_dict=as_dict))
+    outcome = guard.dispatch_sync("t", {}, lambda: nest(levels, SECRET, wrap))
     assert isinstance(outcome, ToolFailure)
     assert SECRET not in find_text(outcome.value)
     assert SECRET not in outcome.error

@@ -623,7 +623,7 @@ class TestAnApprovalBackendThatFails:
         )
         assert (
             refused(Edictum(contracts=[ask], approval_backend=late)).details
-            == "Nobody decided in time."
+            == "The approval timed out without a decision."
         )
 
     @pytest.mark.parametrize(

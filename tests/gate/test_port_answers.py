@@ -5,7 +5,7 @@ knows is no name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,10 +26,12 @@ from edictum import (
     ToolExecutionResult,
     ToolFailure,
     Verdict,
+    outcome_to_model_content,
     postcondition,
     precondition,
 )
 from edictum.core.limits import Breach, Grant, Limit, Metric, Reservation
+from edictum.harness import ToolSpec, Turn
 from edictum.sessions import MemoryLedger
 from support.guards import approval_contract
 
@@ -161,6 +163,66 @@ def test_a_generator_is_no_result() -> None:
     with pytest.raises(EdictumToolError, match="must return a list"):
         Edictum().run_sync("t", {}, rows)
     assert Edictum(success_check=lambda tool, result: True).dispatch_sync("t", {}, rows).output  # type: ignore[union-attr]
+
+
+def some_rows() -> Iterator[int]:
+    yield 1
+
+
+async def some_rows_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("make", [some_rows, some_rows_later, lambda: map(str, [1])])
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("is_sync", [False, True])
+async def test_no_text_shows_a_generator(
+    make: Callable[[], Any], in_turn: bool, is_sync: bool
+) -> None:
+    """In its place stands what is wrong with it: its own text is an address in this process."""
+    made = make()
+    guard, asked = Edictum(), ("t", {}, lambda: made)
+    turn = Turn(tools=[ToolSpec(name="t", function=asked[2])]) if in_turn else None
+    options: dict[str, Any] = {"turn": turn} if in_turn else {}
+    if is_sync:
+        outcome = guard.dispatch_sync(*asked, **options)
+    else:
+        outcome = await guard.dispatch(*asked, **options)
+    assert isinstance(outcome, ToolFailure)
+    assert "must return a list" in outcome.error
+    assert outcome.value == outcome.error
+    event = guard.local_sink.events[-1]
+    assert event.action == "call_failed"
+    for text in (outcome_to_model_content(outcome), str(outcome), str(event)):
+        assert " object " not in text, text
+    if make is some_rows:
+        assert list(made) == []  # it is closed
+
+
+def test_closing_a_generator_that_has_begun_does_not_fail_the_call() -> None:
+    """The outcome says what to return, not what closing raised."""
+
+    def rows() -> Iterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            raise OSError("the cursor is gone")
+
+    begun = rows()
+    next(begun)
+    outcome = Edictum().dispatch_sync("t", {}, lambda: begun)
+    assert isinstance(outcome, ToolFailure)
+    assert "must return a list" in outcome.error
+
+
+def test_a_turn_shows_no_generator_whatever_a_success_check_says() -> None:
+    """Nothing can read it once the call has ended."""
+    guard = Edictum(success_check=lambda tool, result: True)
+    turn = Turn(tools=[ToolSpec(name="t", function=lambda: some_rows())])
+    outcome = guard.dispatch_sync("t", {}, None, turn=turn)
+    assert isinstance(outcome, ToolFailure)
+    assert "must return a list" in outcome.error
 
 
 async def redact_later(value: Any) -> Any:

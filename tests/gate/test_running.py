@@ -31,7 +31,7 @@ from edictum import (
     session_contract,
 )
 from edictum.testing import AsyncLedger, RecordingSink
-from support.guards import approval_contract
+from support.guards import approval_contract, list_actions
 from support.waiting import wait_in_loop
 
 REQUEST = contextvars.ContextVar("request", default="none")
@@ -41,10 +41,6 @@ SHORT = 0.02
 def counters(guard: Edictum) -> tuple[int, int, int, int]:
     totals = guard.session().snapshot().totals
     return totals.executions, totals.successes, totals.failures, totals.in_flight
-
-
-def actions(guard: Edictum) -> list[str]:
-    return [event.action.value for event in guard.local_sink.events]
 
 
 # --- Inline and in threads ------------------------------------------------------------------------
@@ -413,7 +409,7 @@ async def test_a_call_cancelled_while_its_tool_runs_is_a_failed_execution(
     guard, waiting = Edictum(), Waiting()
     await cancel_when(waiting.reached, guard.run("t", {}, waiting, **options))
     assert counters(guard) == (1, 0, 1, 0)
-    assert actions(guard) == ["call_allowed", "call_failed"]
+    assert list_actions(guard) == ["call_allowed", "call_failed"]
     event = guard.local_sink.last()
     assert (event.tool_success, event.success_source, event.outcome) == (
         False,
@@ -465,11 +461,11 @@ async def test_a_call_cancelled_while_a_person_thinks_is_withdrawn() -> None:
         approval_backend=backend,
     )
     task = asyncio.ensure_future(guard.run("t", {}, lambda: 1))
-    await wait_in_loop(lambda: "call_approval_requested" in actions(guard))
+    await wait_in_loop(lambda: "call_approval_requested" in list_actions(guard))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert actions(guard) == ["call_approval_requested", "call_approval_withdrawn"]
+    assert list_actions(guard) == ["call_approval_requested", "call_approval_withdrawn"]
     assert guard.local_sink.last().outcome == "denied"
     assert backend.withdrawn == [backend.requests[0].approval_id]
     assert counters(guard) == (0, 0, 0, 0)
@@ -498,7 +494,7 @@ async def test_a_call_cancelled_before_its_tool_started_gives_its_slot_back(
     await cancel_when(waiting.reached, guard.run("t", {}, lambda: bodies.append(1)))
     assert bodies == []
     assert counters(guard) == (0, 0, 0, 0)
-    assert actions(guard)[-1] == "call_denied"
+    assert list_actions(guard)[-1] == "call_denied"
 
 
 class SlowSink(RecordingSink):
@@ -531,7 +527,7 @@ async def test_a_call_cancelled_after_its_tool_ran_is_counted(place: str) -> Non
     guard = Edictum(**options)
     await cancel_when(waiting.reached, guard.run("t", {}, lambda: "done"))
     assert counters(guard) == (1, 1, 0, 0)
-    assert actions(guard)[-1] == "call_executed"
+    assert list_actions(guard)[-1] == "call_executed"
 
 
 @pytest.mark.parametrize("pause", range(12))
@@ -602,7 +598,7 @@ def test_ctrl_c_while_a_tool_runs_closes_the_call_and_goes_on(options: dict[str,
     with pytest.raises(KeyboardInterrupt):
         guard.run_sync("t", {}, interrupt, **options)
     assert counters(guard) == (1, 0, 1, 0)
-    assert actions(guard) == ["call_allowed", "call_failed"]
+    assert list_actions(guard) == ["call_allowed", "call_failed"]
 
 
 def test_ctrl_c_in_asynchronous_code_closes_the_call_and_goes_on() -> None:
@@ -657,7 +653,7 @@ async def test_a_coroutine_that_is_thrown_away_while_its_tool_runs_is_a_failed_e
     coroutine.send(None)
     coroutine.close()
     assert counters(guard) == (1, 0, 1, 0)
-    assert actions(guard) == ["call_allowed", "call_failed"]
+    assert list_actions(guard) == ["call_allowed", "call_failed"]
 
 
 @pytest.mark.parametrize("place", slow_places())
@@ -670,7 +666,7 @@ async def test_a_coroutine_that_is_thrown_away_before_its_tool_started_gives_its
     coroutine.send(None)
     coroutine.close()
     assert counters(guard) == (0, 0, 0, 0)
-    assert actions(guard)[-1:] == ["call_denied"]
+    assert list_actions(guard)[-1:] == ["call_denied"]
 
 
 async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdrawn() -> None:
@@ -686,7 +682,7 @@ async def test_a_coroutine_that_is_thrown_away_while_a_person_thinks_is_withdraw
     coroutine.send(None)  # and now for the person
     coroutine.close()
     assert counters(guard) == (0, 0, 0, 0)
-    assert actions(guard)[-1] == "call_approval_withdrawn"
+    assert list_actions(guard)[-1] == "call_approval_withdrawn"
 
 
 @pytest.mark.parametrize("place", ["postcondition", "after-hook", "success check"])
@@ -705,7 +701,7 @@ async def test_a_coroutine_that_was_never_started_has_done_nothing() -> None:
     guard = Edictum()
     guard.dispatch("t", {}, lambda: 1).close()
     assert guard.session().attempts == 0
-    assert actions(guard) == []
+    assert list_actions(guard) == []
 
 
 # --- The guard itself -----------------------------------------------------------------------------

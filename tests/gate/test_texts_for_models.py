@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -11,15 +12,20 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, field_validator
 
 from edictum import (
     Edictum,
     EdictumDenied,
     EdictumToolError,
     FileAuditSink,
+    HookRegistration,
+    ScopedLimits,
     Verdict,
     outcome_to_model_content,
+    postcondition,
     precondition,
+    session_contract,
 )
 from edictum.adapters._reply import make_reply, replace_text
 from edictum.approval import ApprovalRequest
@@ -34,7 +40,13 @@ from edictum.harness import (
     TurnState,
     tool,
 )
-from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolFailure
+from edictum.outcomes import (
+    ToolDenied,
+    ToolExecutionResult,
+    ToolFailure,
+    outcome_from_dict,
+    outcome_to_dict,
+)
 
 HOST, PORT, USER, DATABASE = "db7.internal.example", 59_999, "svc_ledger", "prod_sessions"
 SECRETS_OF_OPERATORS = (
@@ -82,9 +94,14 @@ def broken_sqlite(folder: Path) -> str:
     return f"sqlite:///{folder}/{DATABASE}.db"
 
 
-def unusable_python() -> ProcessPool:
-    """A pool whose workers cannot start: their interpreter finds no standard library."""
-    return ProcessPool(1, env={"PYTHONHOME": f"/opt/{DATABASE}"})
+def unusable_python(folder: Path) -> ProcessPool:
+    """A pool whose workers cannot start: their interpreter ends, and prints nothing, while it reads
+    its settings.
+    """
+    settings = folder / DATABASE
+    settings.mkdir()
+    (settings / "sitecustomize.py").write_text("import os\nos._exit(1)\n")
+    return ProcessPool(1, env={"PYTHONPATH": str(settings)})
 
 
 # part: what the guard gets, and the options of the call
@@ -137,7 +154,10 @@ FAILING: dict[str, Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]] = {
         {},
         {"run_in": CeleryEngine(f"redis://{USER}:pw@127.0.0.1:{PORT}/0"), "timeout_s": 2},
     ),
-    "process engine": lambda _: ({}, {"run_in": unusable_python(), "timeout_s": 20}),
+    "process engine": lambda folder: (
+        {},
+        {"run_in": unusable_python(folder), "timeout_s": 20},
+    ),
 }
 
 
@@ -151,7 +171,7 @@ async def read_by_a_model(
     outcome = await guard.dispatch("send", dict(args), function, **options)
     assert isinstance(outcome, ToolDenied | ToolFailure), outcome
     reply = make_reply(outcome, replace_text)
-    texts = [outcome_to_model_content(outcome), reply.text or str(reply.error)]
+    texts = [outcome_to_model_content(outcome), reply.text or str(reply.error or reply.value)]
     with pytest.raises((EdictumDenied, EdictumToolError)) as raised:
         await guard.run("send", dict(args), function, **options)
     return outcome, [*texts, str(raised.value)]
@@ -231,7 +251,7 @@ async def test_a_model_reads_nothing_about_parts_that_fail_after_its_call(tmp_pa
     """What the audit and the ledger have to say then is in the notes."""
     path = tmp_path / DATABASE / "audit.jsonl"
     guard = Edictum(
-        audit_sink=FileAuditSink(path), backend=f"sqlite:///{tmp_path}/{DATABASE}.db?wait=0.3"
+        audit_sink=FileAuditSink(path), backend=f"sqlite:///{tmp_path}/{DATABASE}.db?wait=2"
     )
 
     def work() -> str:
@@ -261,12 +281,266 @@ async def test_an_engine_that_cannot_start_a_call_is_logged_and_the_call_is_not_
     assert '"retryable": false' in outcome_to_model_content(outcome)
 
 
+# --- What contracts, hooks and other user-supplied code raise ---------------------------------------
+
+
+class Away(Exception):
+    """What the driver of a database raises."""
+
+
+def fail(*_args: Any, **_given: Any) -> Any:
+    raise Away(f"{HOST}:{PORT} user={USER} database={DATABASE} refused the connection")
+
+
+async def afail(*_args: Any, **_given: Any) -> Any:
+    fail()
+
+
+def bundle(contract: str, *, tools: str = "{}", success: str = "[]") -> str:
+    return f"""\
+apiVersion: edictum/v1
+kind: ContractBundle
+metadata: {{name: shop}}
+tools: {tools}
+success: {success}
+contracts:
+  - id: owners
+    mode: enforce
+    {contract}
+"""
+
+
+def from_yaml(contract: str, **more: str) -> Edictum:
+    return Edictum.from_yaml_string(
+        bundle(contract, **more),
+        custom_selectors={"order": fail},
+        custom_operators={"is_known": fail},
+    )
+
+
+DENY = "then: {effect: deny, message: Not yours.}"
+HARMLESS = "type: pre\n    tool: other\n    when: {args.to: {equals: x}}\n    " + DENY
+OWNER = "{order.owner: {equals: ada}}"
+
+
+def yaml_contract(kind: str, when: str, then: str = DENY) -> str:
+    return f"type: {kind}\n    tool: send\n    when: {when}\n    {then}"
+
+
+def in_a_selector_of_a_limit() -> Edictum:
+    limit = f"type: session\n    scope: order.owner\n    limits: {{max_tool_calls: 5}}\n    {DENY}"
+    return from_yaml(limit)
+
+
+def in_a_message() -> Edictum:
+    then = 'then: {effect: deny, message: "Of {order.owner}."}'
+    return from_yaml(yaml_contract("pre", "{args.to: {equals: ada}}", then))
+
+
+def in_a_sandbox() -> Edictum:
+    sandbox = 'type: sandbox\n    tool: send\n    within: ["/srv/{order.owner}"]'
+    return from_yaml(f"{sandbox}\n    message: 'Outside: {{violation}}'")
+
+
+def with_hook(callback: Callable[..., Any], when: Callable[..., Any] | None = None) -> Edictum:
+    return Edictum(hooks=[HookRegistration("before", "send", callback, when)])
+
+
+OWNERS = "owners"
+# where user-supplied code raises: the guard, the options of the call, and what the model reads of it
+RAISING: dict[str, tuple[Callable[[], Edictum], dict[str, Any], str]] = {
+    "precondition": (lambda: Edictum(contracts=[precondition("*", id=OWNERS)(fail)]), {}, OWNERS),
+    "async precondition": (
+        lambda: Edictum(contracts=[precondition("*", id=OWNERS)(afail)]),
+        {},
+        OWNERS,
+    ),
+    "approval contract": (
+        lambda: Edictum(contracts=[precondition("*", id=OWNERS, effect="approve")(fail)]),
+        {},
+        OWNERS,
+    ),
+    "when= of a contract": (
+        lambda: Edictum(
+            contracts=[precondition("*", when=fail, id=OWNERS)(lambda call: Verdict.pass_())]
+        ),
+        {},
+        OWNERS,
+    ),
+    "session contract": (
+        lambda: Edictum(contracts=[session_contract(id=OWNERS)(fail)]),
+        {},
+        OWNERS,
+    ),
+    "hook": (lambda: with_hook(fail), {}, "hook 'fail'"),
+    "async hook": (lambda: with_hook(afail), {}, "hook 'afail'"),
+    "when= of a hook": (lambda: with_hook(lambda call: None, fail), {}, "hook '<lambda>'"),
+    "selector": (lambda: from_yaml(yaml_contract("pre", OWNER)), {}, OWNERS),
+    "selector, asynchronous": (
+        lambda: Edictum.from_yaml_string(
+            bundle(yaml_contract("pre", OWNER)), custom_selectors={"order": afail}
+        ),
+        {},
+        OWNERS,
+    ),
+    "selector in any_of": (
+        lambda: from_yaml(
+            yaml_contract("pre", f"{{any: [{{args.to: {{equals: bob}}}}, {OWNER}]}}")
+        ),
+        {},
+        OWNERS,
+    ),
+    "selector in a message": (in_a_message, {}, "Of "),
+    "selector, session": (
+        lambda: from_yaml(
+            yaml_contract("pre", f"{{all: [{{session.attempts: {{gte: 0}}}}, {OWNER}]}}")
+        ),
+        {},
+        OWNERS,
+    ),
+    "operator": (
+        lambda: from_yaml(yaml_contract("pre", "{args.to: {is_known: true}}")),
+        {},
+        OWNERS,
+    ),
+    "sandbox": (in_a_sandbox, {}, OWNERS),
+    "scope of a limit": (in_a_selector_of_a_limit, {}, OWNERS),
+    "when of a limit": (
+        lambda: Edictum(limits=[ScopedLimits(id=OWNERS, when=fail, max_tool_calls=5)]),
+        {},
+        OWNERS,
+    ),
+    "amounts": (Edictum, {"amounts": fail}, "rule for 'amounts'"),
+    "amount of a tool": (
+        lambda: from_yaml(HARMLESS, tools="{send: {amounts: {cost: order.cost}}}"),
+        {},
+        "rule for 'amounts'",
+    ),
+    "principal resolver": (lambda: Edictum(principal_resolver=fail), {}, "identity service"),
+    "success check": (lambda: Edictum(success_check=fail), {}, "whether it succeeded"),
+    "asynchronous success check": (
+        lambda: Edictum(success_check=afail),
+        {},
+        "whether it succeeded",
+    ),
+    "success rule": (
+        lambda: from_yaml(HARMLESS, success=f"[{{id: ok, tool: send, failure_when: {OWNER}}}]"),
+        {},
+        "whether it succeeded",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", RAISING)
+async def test_a_model_reads_nothing_that_user_supplied_code_raised(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads which contract or hook it was: that is policy. Operators read the rest."""
+    make, options, named = RAISING[place]
+    guard = make()
+    outcome, texts = await read_by_a_model(guard, options, lambda to: {"sent": to})
+    assert all(named in text for text in (texts[0], texts[-1]))
+    for text in texts:
+        assert_neutral(text)
+    if not outcome.policy_error:
+        assert place == "selector in a message", "it stands without what cannot be filled in"
+        return
+    details = outcome.details if isinstance(outcome, ToolDenied) else outcome.error
+    for said in (details, repr(guard.local_sink.events), caplog.text):
+        assert HOST in said
+    stored = outcome_from_dict(json.loads(json.dumps(outcome_to_dict(outcome))))
+    assert outcome_to_model_content(stored) == outcome_to_model_content(outcome)
+
+
+# What judges a result: the model reads a notice in place of it.
+AFTER: dict[str, Callable[[], Edictum]] = {
+    "postcondition": lambda: Edictum(contracts=[postcondition("*", effect="deny")(fail)]),
+    "postcondition, asynchronous": lambda: Edictum(
+        contracts=[postcondition("*", effect="redact")(afail)]
+    ),
+    "postcondition that warns": lambda: Edictum(contracts=[postcondition("*")(fail)]),
+    "selector of the call": lambda: from_yaml(yaml_contract("post", OWNER)),
+    "operator": lambda: from_yaml(yaml_contract("post", "{result.sent: {is_known: true}}")),
+    "redaction": lambda: Edictum(
+        contracts=[
+            postcondition("*", effect="redact", redact=fail)(
+                lambda _call, _value: Verdict.fail("x")
+            )
+        ]
+    ),
+    "after-hook": lambda: Edictum(hooks=[HookRegistration("after", "send", fail)]),
+    "on_allow": lambda: Edictum(on_allow=fail),
+}
+
+
+@pytest.mark.parametrize("place", AFTER)
+async def test_a_model_reads_nothing_that_judges_of_results_raised(place: str) -> None:
+    """Neither in the notice in place of a result that is hidden."""
+    outcome = await AFTER[place]().dispatch("send", {"to": "ada"}, lambda to: {"sent": to})
+    assert isinstance(outcome, ToolExecutionResult)
+    assert_neutral(outcome_to_model_content(outcome))
+    assert_neutral(str(make_reply(outcome, replace_text).get()))
+
+
+class Address(BaseModel):
+    host: str
+
+    @field_validator("host")
+    @classmethod
+    def is_known(cls, value: str) -> str:
+        return str(fail())
+
+
+async def test_a_model_reads_nothing_that_a_validator_of_arguments_raised() -> None:
+    """But for a ValueError, which is what pydantic tells whoever has sent the value."""
+
+    def send(to: Address) -> str:
+        return "sent"
+
+    made = tool("Send.")(send)
+    turn = BoundedToolExecutor([made])
+    state = TurnState("s", TurnBudget.create(30))
+    outcome = await turn.aexecute(ToolCallRequest("c", "send", {"to": {"host": "a"}}), state)
+    assert isinstance(outcome, ToolDenied)
+    assert HOST in outcome.details
+    assert_neutral(outcome_to_model_content(outcome))
+    assert "The check of the arguments is not available" in outcome_to_model_content(outcome)
+
+
+async def test_a_model_reads_nothing_that_the_description_of_a_caller_raised() -> None:
+    """Such as a function that looks up a principal."""
+    turn = BoundedToolExecutor([tool("Write.")(write_much)], principal=fail)
+    state = TurnState("s", TurnBudget.create(30))
+    outcome = await turn.aexecute(ToolCallRequest("c", "write_much", {}), state)
+    assert isinstance(outcome, ToolDenied)
+    assert HOST in outcome.details
+    assert_neutral(outcome_to_model_content(outcome))
+
+
 def test_what_a_contract_says_reaches_the_model() -> None:
-    """Only the parts of the gate are kept from it: the mistake of a contract is its business."""
+    """Its messages do, and what this library says is wrong with a call; not what it raised."""
 
     @precondition("send")
-    def broken(call: Any) -> Verdict:
-        raise KeyError("amount")
+    def says(call: Any) -> Verdict:
+        return Verdict.fail("The amount is missing.", policy_error=True)
 
-    outcome = Edictum(contracts=[broken]).dispatch_sync("send", {}, lambda: None)
-    assert "amount" in outcome_to_model_content(outcome)
+    outcome = Edictum(contracts=[says]).dispatch_sync("send", {}, lambda: None)
+    assert "The amount is missing." in outcome_to_model_content(outcome)
+    guard = from_yaml(yaml_contract("pre", "{args.amount: {gt: 5}}"))
+    outcome = guard.dispatch_sync("send", {"amount": "7"}, lambda amount: None)
+    assert "args.amount is text; a number is needed" in outcome_to_model_content(outcome)
+    guard = from_yaml(HARMLESS, tools="{send: {amounts: {cost: args.amount}}}")
+    outcome = guard.dispatch_sync("send", {}, lambda: None)
+    assert "args.amount is missing" in outcome_to_model_content(outcome)
+
+
+@pytest.mark.parametrize("amount", ["metadata.dsn", "order.dsn"])
+def test_an_amount_that_the_model_did_not_send_is_not_quoted(amount: str) -> None:
+    """Only its type is named."""
+    guard = Edictum.from_yaml_string(
+        bundle(HARMLESS, tools=f"{{send: {{amounts: {{cost: {amount}}}}}}}"),
+        custom_selectors={"order": lambda call: {"dsn": HOST}},
+    )
+    outcome = guard.dispatch_sync("send", {}, lambda: None, metadata={"dsn": HOST})
+    assert f"{amount} is of type str, not a number" in outcome_to_model_content(outcome)
+    assert HOST not in outcome_to_model_content(outcome)

@@ -634,6 +634,117 @@ def test_many_artifacts_take_no_longer_than_few(tmp_path: Path) -> None:
         print(f"\nartifacts, {FILES:,} to 100: {said}")
 
 
+class Listing(FsspecBackend):
+    """Notes what is listed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.listed: list[str] = []
+
+    def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        self.listed.append(prefix)
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_without_an_index_only_the_session_is_listed_and_once(scheme: str, tmp_path: Path) -> None:
+    """Whatever lies in other sessions: neither to open a store, nor to store and to read."""
+    pytest.importorskip("fsspec")
+    url = f"{scheme}://{tmp_path}/bucket"
+    before = [ArtifactStore(FsspecBackend(url)).store(f"s-{n}", "before", "t") for n in range(5)]
+    backend = Listing(url)  # as in another process
+    for number in range(5):
+        store = ArtifactStore(backend)
+        ref = store.store("s-1", f"text {number}", "t")
+        assert store.retrieve(ref.artifact_id, "s-1") == f"text {number}"
+        assert store.retrieve(ref.artifact_id) == f"text {number}"
+    assert len(backend.listed) == 1
+    assert len(backend.listed[0]) == 33, "a session"
+    assert len(backend.list(backend.listed[0])) == 6
+    assert store.retrieve(before[0].artifact_id) == "before"
+    assert backend.listed[-1] == "", "only an id of which the session is not known"
+
+
+def test_without_an_index_a_process_counts_its_sessions(tmp_path: Path) -> None:
+    """A session with what lay there before; what others store meanwhile is not known."""
+    pytest.importorskip("fsspec")
+    url, clock = f"file://{tmp_path}/bucket", Clock()
+    quotas: dict[str, Any] = {"max_session_bytes": 6_000, "max_total_bytes": 10_000, "clock": clock}
+    first = ArtifactStore(FsspecBackend(url), **quotas)
+    first.store("s-1", "x" * 2_000, "t", ttl_s=60)
+    second = ArtifactStore(FsspecBackend(url), **quotas)
+    with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+        second.store("s-1", "x" * 3_000, "t")
+    second.store("s-2", "x" * 3_000, "t")
+    with pytest.raises(ArtifactError, match="all artifacts would take"):
+        second.store("s-3", "x" * 2_000, "t")
+    first.store("s-3", "x" * 2_000, "t")
+    clock.now += 100
+    second.store("s-1", "x" * 3_000, "t")
+    assert first.cleanup_expired() == 0, "it was swept"
+    with pytest.raises(ArtifactError, match="all artifacts would take"):
+        first.store("s-4", "x" * 2_000, "t")  # it has looked at all of them
+
+
+def test_a_backend_of_four_methods_counts_too() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.values: dict[str, bytes] = {}
+
+        def put(self, key: str, data: bytes, ttl_s: float) -> None:
+            self.values[key] = data
+
+        def get(self, key: str, limit: int | None = None) -> bytes | None:
+            return self.values.get(key)
+
+        def delete(self, key: str) -> None:
+            self.values.pop(key, None)
+
+        def list(self, prefix: str = "") -> list[tuple[str, int]]:
+            return [(key, len(it)) for key, it in self.values.items() if key.startswith(prefix)]
+
+    store = ArtifactStore(Kept(), max_session_bytes=3_000)
+    ref = store.store("s", "x" * 500, "t")
+    with pytest.raises(ArtifactError, match="the session's artifacts would take"):
+        store.store("s", "x" * 1_500, "t")
+    assert store.retrieve(ref.artifact_id) == "x" * 500
+    assert store.cleanup_session("s") == 1
+    store.store("s", "x" * 1_000, "t")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_many_objects_of_others_take_no_longer_than_few(scheme: str, tmp_path: Path) -> None:
+    """Without an index. Printed; what is asserted is that what was stored can be read. (A memory
+    file system looks at all of its objects whenever it is asked about a folder.)
+    """
+    pytest.importorskip("fsspec")
+    times: dict[int, list[float]] = {}
+    for count in (100, FILES):
+        url = f"{scheme}://{tmp_path}/{count}"
+        files = FsspecBackend(url)
+        for number in range(count):
+            folder = f"{files._base}/{number // 100:032x}"
+            if number % 100 == 0:
+                files._files.makedirs(folder, exist_ok=True)
+            files._files.pipe_file(f"{folder}/art_{number:016x}", b"x" * 500)
+        marks = [time.perf_counter()]
+        backend = FsspecBackend(url)
+        store = ArtifactStore(backend)
+        store.store("s", "first", "t")
+        marks.append(time.perf_counter())
+        made = [store.store("s", f"text {n}", "t").artifact_id for n in range(50)]
+        marks.append(time.perf_counter())
+        assert [store.retrieve(each, "s") for each in made] == [f"text {n}" for n in range(50)]
+        marks.append(time.perf_counter())
+        times[count] = [after - before for before, after in itertools.pairwise(marks)]
+    if SOAK:
+        ratios = [many / few for few, many in zip(*times.values(), strict=True)]
+        names = ["open and first", "store", "read"]
+        said = ", ".join(f"{n} {r:.2f}" for n, r in zip(names, ratios, strict=True))
+        print(f"\nobjects in {scheme}, {FILES:,} to 100: {said}")
+
+
 @pytest.mark.parametrize("damage", [b"no database at all" * 100, b"", None])
 def test_an_index_that_is_damaged_or_gone_is_made_anew(
     tmp_path: Path, damage: bytes | None

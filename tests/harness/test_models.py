@@ -41,6 +41,7 @@ from edictum.harness.messages import (
     to_reply,
 )
 from edictum.harness.models import can_stream, to_anthropic, to_openai, to_responses
+from support.values import nest
 
 USER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Do it."}]
 
@@ -453,13 +454,6 @@ async def test_content_that_cannot_be_sent_back_ends_the_turn() -> None:
         answer = ModelReply("done", content=content, api="mine")
         result = await run_turn(lambda _messages, _tools, say=answer: say, USER, [search])
         assert (result.stopped_by, type(result.error)) == ("model_error", EdictumInputError)
-
-
-def nest(levels: int) -> list[Any]:
-    made: list[Any] = []
-    for _ in range(levels):
-        made = [made]
-    return made
 
 
 async def test_content_of_a_model_function_stands_in_the_message() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -25,7 +26,7 @@ from edictum.harness import (
     stream_turn,
     tool,
 )
-from edictum.outcomes import ToolExecutionResult
+from edictum.outcomes import ToolExecutionResult, outcome_to_model_content
 from support.guards import approval_contract
 
 
@@ -37,6 +38,7 @@ class Office:
         self.done: list[str] = []
         self.guards: list[Edictum] = []
         self.fee: Any = None
+        self.contracts: list[Any] = [approval_contract("send")]
 
     def list_tools(self) -> list[ToolSpec]:
         def send(to: str, fee: Any = self.fee) -> str:
@@ -54,7 +56,7 @@ class Office:
 
     async def run(self, messages: Any, *replies: Any, **options: Any) -> TurnResult:
         """Run a turn, or go on with one, with a guard of its own as in another process."""
-        guard = Edictum(contracts=[approval_contract("send")], approval_backend=self.url)
+        guard = Edictum(contracts=self.contracts, approval_backend=self.url)
         self.guards.append(guard)
         self.model = Script(*replies)
         options = {"park": True, **options}
@@ -134,6 +136,18 @@ async def test_another_process_goes_on_with_a_no(office: Office) -> None:
     (denied,) = result.outcomes
     assert isinstance(denied, ToolDenied)
     assert denied.details == "Because."
+
+
+@pytest.mark.parametrize("park", [True, False])
+async def test_a_no_counts_where_nothing_can_ask_any_more(office: Office, park: bool) -> None:
+    """The contract that asked is gone, and no other asks about the tool."""
+    first = await office.run(USER, calls(SEND), session_id="s")
+    await office.answer(first, approved=False)
+    office.contracts = []
+    result = await office.go_on(first.parked, "done", park=park)
+    denied = result.outcomes[0]
+    assert isinstance(denied, ToolDenied)
+    assert (denied.details, office.done) == ("Because.", [])
 
 
 async def test_a_turn_without_an_answer_is_parked_again(office: Office) -> None:
@@ -372,9 +386,19 @@ async def test_a_version_that_is_not_known(office: Office) -> None:
     result = await office.run(USER, calls(SEND), session_id="s")
     assert result.parked is not None
     data = json.loads(result.parked.to_json())
-    assert data["version"] == 1
-    with pytest.raises(EdictumInputError, match=r"^A parked turn of version 2 cannot be read"):
-        ParkedTurn.from_json(json.dumps({**data, "version": 2}))
+    assert data["version"] == 2
+    with pytest.raises(EdictumInputError, match=r"^A parked turn of version 3 cannot be read"):
+        ParkedTurn.from_json(json.dumps({**data, "version": 3}))
+
+
+async def test_a_text_of_the_first_version_goes_on(office: Office) -> None:
+    """It does not say which calls were started."""
+    result = await office.run(USER, calls(SEND), session_id="s")
+    assert result.parked is not None
+    data = json.loads(result.parked.to_json())
+    del data["started"]
+    parked = ParkedTurn.from_json(json.dumps({**data, "version": 1}))
+    assert parked == result.parked
 
 
 async def test_the_text_says_the_same_again(office: Office) -> None:
@@ -382,3 +406,101 @@ async def test_the_text_says_the_same_again(office: Office) -> None:
     assert result.parked is not None
     text = result.parked.to_json()
     assert json.loads(ParkedTurn.from_json(text).to_json()) == json.loads(text)
+
+
+# --- A turn that is kept as it goes ---------------------------------------------------------------
+
+
+def pay_tool(office: Office, *, ends: bool = True) -> ToolSpec:
+    async def pay(to: str) -> str:
+        office.done.append(f"paid {to}")
+        if not ends:
+            await asyncio.Event().wait()
+        return f"paid {to}"
+
+    return tool(name="pay", side_effect="write")(pay)
+
+
+async def test_a_kept_turn_goes_on_where_it_was_stored(office: Office) -> None:
+    """The parked text does not know what was done after it; what was kept last does."""
+    pay, kept = ("pay", {"to": "eve"}), list[str]()
+    tools = [*office.list_tools(), pay_tool(office)]
+
+    def keep(turn: ParkedTurn) -> None:
+        kept.append(turn.to_json())
+
+    office.list_tools = lambda: tools  # type: ignore[method-assign]
+    first = await office.run(USER, calls(LOOK, SEND), session_id="s", keep=keep)
+    assert first.parked is not None
+    assert ParkedTurn.from_json(kept[-1]).approval_ids == first.parked.approval_ids
+    await office.answer(first)
+    await office.go_on(first.parked, calls(pay), "done", keep=keep)
+    assert office.done == ["looked at a", "sent to bob", "paid eve"]
+    again = await office.run(ParkedTurn.from_json(kept[-1]), "done")
+    assert (again.stopped_by, len(office.done)) == ("answered", 3)
+    assert [type(outcome) for outcome in again.outcomes] == [ToolExecutionResult] * 3
+    assert_answered(again.messages)
+
+
+async def test_a_call_that_was_interrupted_is_not_made_again(office: Office) -> None:
+    kept: list[str] = []
+
+    async def keep(turn: ParkedTurn) -> None:
+        kept.append(turn.to_json())
+
+    tools = [*office.list_tools(), pay_tool(office, ends=False)]
+    office.list_tools = lambda: tools  # type: ignore[method-assign]
+    asked = calls(LOOK, ("pay", {"to": "eve"}))
+    running = asyncio.ensure_future(office.run(USER, asked, session_id="s", keep=keep))
+    async with asyncio.timeout(60):
+        while "paid eve" not in office.done:  # noqa: ASYNC110 - the body has no other way
+            await asyncio.sleep(0.01)
+    running.cancel()  # nothing is stored any more, as when it is killed
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    again = await office.run(ParkedTurn.from_json(kept[-1]), "done", keep=keep)
+    assert office.done == ["looked at a", "paid eve"]
+    denied = again.outcomes[1]
+    assert isinstance(denied, ToolDenied)
+    assert (denied.reason, denied.details.split(":")[0]) == (
+        "interrupted",
+        "This call was started before the turn was interrupted, and did not report its end, so it"
+        " may have had its effect. It is not made again",
+    )
+    assert office.list_actions() == ["call_denied"]
+    assert json.loads(kept[-1])["started"] == []
+
+
+async def test_a_start_that_cannot_be_stored_is_none(office: Office) -> None:
+    """Nothing runs that the next process would not know of; a read may be made again."""
+
+    def keep(turn: ParkedTurn) -> None:
+        raise OSError("disk full")
+
+    tools = [*office.list_tools(), pay_tool(office)]
+    office.list_tools = lambda: tools  # type: ignore[method-assign]
+    asked = calls(LOOK, ("pay", {"to": "eve"}))
+    result = await office.run(USER, asked, "done", session_id="s", keep=keep)
+    assert office.done == ["looked at a"]
+    denied = result.outcomes[1]
+    assert isinstance(denied, ToolDenied)
+    assert denied.details.startswith("That the call is started could not be stored: disk full")
+    assert (denied.reason, denied.policy_error) == ("policy_error", True)
+    assert "disk full" not in outcome_to_model_content(denied)
+    counted = office.guards[-1].session("s")
+    assert (counted.executions, counted.in_flight) == (1, 0)
+
+
+async def test_an_approved_call_is_stored_in_its_queue(office: Office) -> None:
+    """Else a kill between the two would lose a call that was never started."""
+    kept: list[ParkedTurn] = []
+    first = await office.run(USER, calls(SEND), session_id="s", keep=kept.append)
+    await office.answer(first)
+    await office.go_on(first.parked, "done", keep=kept.append)
+    assert [turn.started for turn in kept] == [(), ()]
+    assert [sorted(turn.ended) for turn in kept] == [[], [0]]
+
+
+async def test_what_is_not_a_function_cannot_keep(office: Office) -> None:
+    with pytest.raises(EdictumConfigError, match=r"^keep is 'turn\.json'"):
+        await office.run(USER, "done", keep="turn.json")

@@ -151,6 +151,19 @@ def test_ctrl_c_goes_on() -> None:
         run_turn_sync(Script(KeyboardInterrupt()), USER, [], new_guard())
 
 
+def test_a_tool_that_raises_keyboard_interrupt_ends_its_turn_alone() -> None:
+    """The event loop that serves all synchronous callers goes on."""
+
+    @tool(side_effect="write")
+    def ask(text: str) -> str:
+        """Ask."""
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_turn_sync(Script(calls(("ask", {"text": "a"}))), USER, [ask], new_guard())
+    assert run_turn_sync(Script("hello"), USER, [], new_guard()).text == "hello"
+
+
 async def test_a_model_in_a_thread_sees_the_context() -> None:
     trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace")
     trace.set("here")
@@ -329,6 +342,6 @@ async def test_a_tool_that_will_not_heal_is_named_once() -> None:
     result = await run_turn(model, USER, [lost], new_guard(), TurnBudget.create(60, max_steps=20))
     assert isinstance(result.outcomes[0], ToolFailure)
     assert list(result.notes) == [
-        "get is not called again in this turn: it failed in a way that will not heal. Go on"
+        "get is not called again in this turn: it failed in a way that a retry cannot fix. Go on"
         " without it."
     ]

@@ -500,7 +500,7 @@ async def test_a_payment_that_cannot_be_written_down_says_so() -> None:
     bench = Bench(payment(paid), guard=new_guard(backend=ledger, on_allow=break_ledger))
     outcome = await bench.call("pay", {"to": "bob", "amount": 5})
     assert isinstance(outcome, ToolExecutionResult)
-    assert any("written down" in note for note in outcome.notes)
+    assert any("could not be recorded as made" in note for note in outcome.notes)
 
 
 # --- guard.dispatch(turn=...) ---------------------------------------------------------------------

@@ -196,7 +196,7 @@ async def test_a_call_that_is_thrown_away_before_its_tool_is_not_renewed() -> No
 def leases_after(reservation: Reservation, answer: Any) -> tuple[Renewals, CallLeases]:
     renewals = Renewals(MemoryLedger(), 60.0)
     leases = CallLeases(renewals)
-    leases.mark_sent(reservation)
+    leases.note_sending(reservation)
     leases.take_answer(reservation, answer)
     return renewals, leases
 
@@ -206,7 +206,7 @@ def test_a_lease_is_held_until_its_settlement_is_answered() -> None:
     renewals, leases = leases_after(reservation, Grant(True, Counters()))
     assert [held.settling for held in renewals._held] == [False]
     settlement = Settlement("s", "a", (), (), "success")
-    leases.mark_sent(settlement)
+    leases.note_sending(settlement)
     # it is renewed still, and its loss is not reported
     assert [held.settling for held in renewals._held] == [True]
     leases.take_answer(settlement, Counters())

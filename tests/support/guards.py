@@ -25,6 +25,11 @@ def passing(name: str, **options: Any) -> Any:
     return precondition("*", id=name, **options)(lambda call: Verdict.pass_())
 
 
+def list_actions(guard: Edictum) -> list[str]:
+    """Return the actions of the guard's events, in order."""
+    return [event.action.value for event in guard.local_sink.events]
+
+
 def count_calls(guard: Edictum, session_id: str | None = None) -> tuple[int, int, int, int]:
     """Return executions, successes, failures and calls in flight of a session."""
     session = guard.session() if session_id is None else guard.session(session_id)

@@ -69,7 +69,22 @@ def package_file(package: str, path: str) -> Path | None:
     return found if found.exists() else None
 
 
-class Valkey:
+class ServerProcess:
+    """A server that runs as one process, in a directory of its own."""
+
+    process: subprocess.Popen[bytes]
+    directory: str
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Valkey(ServerProcess):
     """valkey-server, or redis-server; every write is on disk before it is answered unless
     ``durable`` is off.
     """
@@ -123,14 +138,6 @@ class Valkey:
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         wait_for_port(self.port, self.process)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class ValkeyCluster:
@@ -311,7 +318,7 @@ class Postgres:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class PgBouncer:
+class PgBouncer(ServerProcess):
     """A pooler in transaction mode in front of a PostgreSQL: two server connections for all.
 
     The binary is the system's, or Debian's package, unpacked below ``.build`` without being
@@ -383,14 +390,6 @@ class PgBouncer:
             **who,
         )
         wait_for_port(self.port, self.process)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class ValkeySentinels:

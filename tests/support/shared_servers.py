@@ -21,8 +21,6 @@ from typing import Any
 from support.servers import NoServer, Postgres, Valkey, wait_for_end
 
 FOLDER = "EDICTUM_TEST_SERVERS"  # in the environment of the workers
-_started: list[Any] = []  # kept: a process that is collected while it runs is a ResourceWarning
-
 
 KINDS: dict[str, Callable[[], Any]] = {
     "valkey": Valkey,
@@ -63,7 +61,6 @@ def _share(kind: str) -> dict[str, Any]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not known.exists():
             server = KINDS[kind]()
-            _started.append(server)
             facts = {
                 "url": server.url,
                 "origin": server.origin,
@@ -71,6 +68,9 @@ def _share(kind: str) -> dict[str, Any]:
                 "directory": server.directory,
             }
             known.write_text(json.dumps(facts))
+            # It outlives this worker, and ``stop_all`` ends it. Python, which does not know that,
+            # would warn when the worker ends.
+            server.process.returncode = 0
         found: dict[str, Any] = json.loads(known.read_text())
         return found
 

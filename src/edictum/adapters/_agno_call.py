@@ -1,4 +1,4 @@
-"""A call in Agno's terms: what stands behind a hook, and what the tool returned."""
+"""A call in Agno's terms: what runs behind a hook, and what the tool returned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ async def _ayield(items: list[Any]) -> AsyncIterator[Any]:
 
 
 def _piece_text(item: Any) -> str:
-    """Return what Agno puts into the tool's message for a piece: only some events carry output."""
+    """Return the text that Agno adds to the tool's message for a piece: only some events carry
+    output.
+    """
     event = getattr(item, "event", "CustomEvent")
     if event == "CustomEvent":
         return str(item)
@@ -44,7 +46,7 @@ def _piece_text(item: Any) -> str:
 
 
 class AgnoExchange:
-    """One tool call: what Agno gave a hook to go on with, and what came back."""
+    """One tool call: what Agno gave a hook to continue it with, and what the tool returned."""
 
     def __init__(
         self,
@@ -68,9 +70,10 @@ class AgnoExchange:
         }
 
     def run(self, checked: dict[str, Any]) -> Any:
-        """Run the tool; Agno takes the arguments of its FunctionCall, whatever a hook passes on.
+        """Run the tool with a copy of the checked arguments, since hooks may change theirs in
+        place.
 
-        They are a copy of their own, since hooks may change in place what they are given.
+        Agno takes the arguments of its FunctionCall, whatever a hook passes on.
         """
         if self.made_by is not None:
             self.made_by.arguments = deepcopy(checked)
@@ -97,7 +100,7 @@ class AgnoExchange:
         return made.model_copy(update={"content": reply.limit.fit(made.content)})
 
     def _rebuild(self, value: Any) -> Any:
-        """Return the tool's ToolResult with the value that the guard left of it."""
+        """Return the tool's ToolResult with the value as the guard has redacted it."""
         returned = self._returned
         parts = {"content": to_text(value), "metadata": None}
         has_parts = isinstance(value, dict) and value.keys() == parts.keys()
@@ -107,13 +110,15 @@ class AgnoExchange:
 
 
 def find_parameters(function: Any) -> ReadLater:
-    """Return what tells a tool's defaults: its function, or else its schema."""
+    """Return the source of a tool's defaults: its function, or else its schema."""
     names = ("entrypoint", "parameters")
     return ReadLater(lambda: tuple(getattr(function, name, None) for name in names))
 
 
 def _get_closure_value(function: Any, name: str) -> Any:
-    """Return what a function refers to in the function around it by this name, or None."""
+    """Return the variable of this name that a function captured from its enclosing function, or
+    None.
+    """
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return function.__closure__[names.index(name)].cell_contents if name in names else None
 

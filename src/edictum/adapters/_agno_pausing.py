@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from edictum.adapters._agno_call import find_parameters
-from edictum.core.parking import WAIT, HostAnswer, Park
+from edictum.core.parking import Park, tell_once
 from edictum.execution.portal import PORTAL
 
 HOOK_WAITS = "Agno asks hooks only once it has begun a call. Use govern(agent)"
@@ -80,13 +80,4 @@ def make_confirmed_park(adapter: Any, call: Any) -> Park | None:
     marks = vars(call).get(CONFIRMED, {}) if call is not None else {}
     if adapter.label not in marks:
         return None
-    is_told = marks[adapter.label]
-
-    def park(request: Any) -> Any:
-        nonlocal is_told
-        if not is_told or not request.is_parked:
-            return WAIT
-        is_told = False
-        return HostAnswer(request.approval_id, True, "Agno")
-
-    return park
+    return tell_once(marks[adapter.label] or None, "Agno")

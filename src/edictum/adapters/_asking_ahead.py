@@ -1,4 +1,6 @@
-"""Asking a person before a framework begins a call, for those that can pause only then."""
+"""Ask a person before a framework begins a call, for frameworks that can pause only at that
+point.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ ASK_ONLY = AskOnly()
 async def ask_ahead(call: Any) -> bool:
     """Ask about a GuardCall, if the guard would ask; return whether the answer is still awaited.
 
-    What else the guard would say is said when the call is made.
+    Any other answer of the guard is given when the call is made.
     """
     if call.problem or not await is_asked_about(call):
         return False

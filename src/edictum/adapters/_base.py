@@ -5,15 +5,15 @@ Where the adapter can run the tool itself (a middleware with a ``handler``) it u
 hooks it uses ``before`` and ``after``, or ``abefore`` and ``aafter``, and the ticket is kept in a
 table under the framework's call id. Either way it gets a ``ToolReply`` to translate.
 
-1. What goes wrong in the gate denies the call. A framework may swallow an exception of its hooks
-   and run the tool; a denial is a value, which it cannot swallow.
+1. A failure in the gate denies the call. A framework may swallow an exception of its hooks and run
+   the tool; a denial is a value, which it cannot swallow.
 2. A tool's exception goes where it would go without the adapter: ``ToolReply.error`` is raised. Its
    text is redacted in the exception itself, so that its type stays.
 3. Exceptions by which a framework steers (``control_flow``) are not failures. The call is closed as
-   paused and gives its slots back, and the same exception object is re-raised.
-4. Who is calling is determined for each call: what the adapter was given, then what the framework
-   itself knows (``identify``), then a session of the adapter's own. If that fails, the call is
-   denied.
+   paused and releases its slots, and the same exception object is re-raised.
+4. The caller is determined for each call: from what the adapter was given, then from what the
+   framework itself knows (``identify``), then as a session of the adapter's own. If that fails, the
+   call is denied.
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ from edictum.errors import EdictumConfigError
 from edictum.guard import Edictum
 from edictum.outcomes import ToolExecutionResult, ToolOutcome
 from edictum.runtime.ticket import Ticket, TicketTable
+from edictum.success import close_lazy_result
 
 if TYPE_CHECKING:
     from edictum.call_options import CallOptions
 
     class CallDetails(CallOptions, total=False):
-        """What an adapter tells about one call beside its name and arguments."""
+        """What an adapter knows about one call besides its name and arguments."""
 
         flag: FailureFlag | None
         on_warn: OnWarn
@@ -135,7 +136,7 @@ class GuardCall:
     is_plain: Callable[[], bool] | None = None  # None: always
 
     def check(self, owner: str) -> None:
-        """Raise CannotBeMade if it is not known who is calling, or if the tool runs elsewhere."""
+        """Raise CannotBeMade if the caller cannot be determined, or if the tool runs elsewhere."""
         if self.problem:
             raise CannotBeMade(self.problem, "caller")
         where = find_run_in(self.guard, self.name, TURN.get())
@@ -144,7 +145,7 @@ class GuardCall:
 
 
 class CannotBeMade(Exception):
-    """The call cannot be made, and is denied in the name of a gate; the text says why."""
+    """The call cannot be made, and is denied on behalf of a gate; the text says why."""
 
     def __init__(self, problem: str, gate: str) -> None:
         super().__init__(problem)
@@ -219,18 +220,17 @@ class Adapter(SelfTest):
 
     @property
     def session_id(self) -> str:
-        """Return the session of calls that neither the options nor the framework give one."""
+        """The session of calls for which neither the options nor the framework name one."""
         return self._session_id
 
     def set_principal(self, principal: Principal | None) -> None:
-        """Set on whose behalf calls are made from now on, whatever ``principal=`` was.
-
-        None leaves it to the guard, or else to the framework.
+        """Set the principal of calls from now on, whatever ``principal=`` was. None leaves it to
+        the guard, or else to the framework.
         """
         self._caller.set_principal(principal)
 
     def identify(self, context: Any) -> Identity:
-        """Return what the framework knows of who is calling, from its own context of the run.
+        """Return what the framework knows about the caller, from its own context of the run.
 
         Only ids that last for a conversation, and that neither a model nor an anonymous client can
         choose. With the id of a run or a request, every call would begin a new session.
@@ -251,10 +251,11 @@ class Adapter(SelfTest):
         return ()
 
     def make_park(self, context: Any) -> Park | str:
-        """Return how a run of the framework is ended while a person thinks, or why it cannot be.
+        """Return a function that ends a run of the framework while a person decides, or the reason
+        why there is none.
 
         The function gets the open ApprovalRequest. It raises one of ``control_flow``; or it returns
-        what the framework was told when it went on, as a HostAnswer, or WAIT.
+        what the framework was told when it continued, as a HostAnswer, or WAIT.
         """
         return CANNOT_PAUSE
 
@@ -283,7 +284,7 @@ class Adapter(SelfTest):
     def around(self, call: Any, args: Mapping[str, Any]) -> Iterator[None]:
         """Mark what happens inside as part of ``call``, an object that exists for one call only.
 
-        The arguments are copied: those that come back may be the same objects with other contents.
+        The arguments are copied: the same objects may come back with other contents.
         """
         token = AROUND.set((*AROUND.get(), (self, call, copy_object(args))))
         try:
@@ -315,7 +316,7 @@ class Adapter(SelfTest):
         def run(**checked: Any) -> Any:
             try:
                 with enclose_calls(call.guard, call.caller):
-                    return body(checked)
+                    return close_lazy_result(body(checked))
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -342,7 +343,7 @@ class Adapter(SelfTest):
         async def run(**checked: Any) -> Any:
             try:
                 with enclose_calls(call.guard, call.caller):
-                    return await body(checked)
+                    return close_lazy_result(await body(checked))
             except signals as signal:
                 raise Pause(signal) from signal
 
@@ -498,7 +499,9 @@ class Adapter(SelfTest):
     def _fill_in(
         self, name: str, args: Mapping[str, Any], details: CallDetails, caller: ResolvedCaller
     ) -> GuardCall:
-        """Add who is calling: what was configured, what the framework knows, or our own session."""
+        """Add the caller: as configured, as the framework knows it, or with a session of our
+        own.
+        """
         flag, on_warn = details.pop("flag", None), details.pop("on_warn", None)
         is_plain = details.pop("is_plain", None)
         session_id, context = self._session_id, details.pop("context", None)
@@ -520,14 +523,16 @@ class Adapter(SelfTest):
         )
 
     def _find_identity(self, caller: ResolvedCaller, context: Any) -> Identity:
-        """Return who is calling, as far as it is not configured: for a sub-agent its caller."""
+        """Return the identity of the caller, as far as it is not configured: for a sub-agent that
+        of its caller.
+        """
         if (outer := find_outer_caller(self.guard)) is not None:
             return outer
         configured = {"session_id", "principal"} <= caller.options.keys()
         return NO_IDENTITY if context is None or configured else self.identify(context)
 
     def _add_principal(self, caller: ResolvedCaller, identity: Identity) -> None:
-        """Add on whose behalf: the resolver goes first, the framework's user last."""
+        """Add the principal: the resolver takes precedence, the framework's user comes last."""
         if self._principal_resolver is not None:
             caller.options.pop("principal", None)
             caller.options["principal_resolver"] = self._principal_resolver
@@ -540,8 +545,8 @@ class Adapter(SelfTest):
             caller.options["principal"] = Principal(user_id=user_id)
 
     def _name_signals(self, details: CallDetails, context: Any) -> None:
-        """Say which exceptions of an approval backend are the framework's own, and whether the run
-        can end while a person thinks.
+        """Set which exceptions of an approval backend are the framework's own, and whether the run
+        can end while a person decides.
         """
         if self._signals:
             details["control_flow"] = self._signals
@@ -555,7 +560,7 @@ class Adapter(SelfTest):
             self.say_waits(park)
 
     def say_waits(self, why: str) -> None:
-        """Say once that calls wait for people in this process, if they were meant to pause."""
+        """Log once that calls wait for people in this process although they were meant to pause."""
         if self._parks and self.guard._keeps_questions and not self._said_waits:
             self._said_waits = True
             text = "%s: calls that ask a person wait for the answer in this process: %s."
@@ -592,7 +597,9 @@ class Adapter(SelfTest):
                 log(POLICY_TOOL_MISMATCH, "%s", error, tool=name)
 
     def _warn_shared_session(self) -> None:
-        """Say once that calls are not told apart: a limit for each user is one for all."""
+        """Log once that all calls share one session: a limit for each user is then one for all
+        users.
+        """
         if not self._has_warned:
             self._has_warned = True
             log(
@@ -608,17 +615,29 @@ class Adapter(SelfTest):
     async def adeny(
         self, name: str, args: Mapping[str, Any], reason: str, **details: Unpack[CallDetails]
     ) -> ToolReply:
-        """Deny a call before any rule is asked about it; it is counted and recorded."""
+        """Deny a call without asking any contract; the denial is counted and recorded."""
         from edictum.adapters._unreadable import DenyingTurn
 
+        return await self._adeny_in(DenyingTurn(reason), name, args, details)
+
+    async def adeny_arguments(
+        self, name: str, text: str, **details: Unpack[CallDetails]
+    ) -> ToolReply:
+        """Deny a call whose arguments are not an object, as a turn of the harness does: judged as
+        if there were none, it would be judged by its defaults.
+        """
+        from edictum.adapters._unreadable import make_malformed_turn
+
+        return await self._adeny_in(make_malformed_turn(text), name, text, details)
+
+    async def _adeny_in(
+        self, turn: TurnPort, name: str, args: Any, details: CallDetails
+    ) -> ToolReply:
         call = await self._adescribe(name, args, details)
-        outcome = await call.guard.dispatch(
-            name, args, None, turn=DenyingTurn(reason), **call.options
-        )
-        return self.reply(outcome)
+        return self.reply(await call.guard.dispatch(name, args, None, turn=turn, **call.options))
 
     def _deny_unreadable(self, call: GuardCall, exc: Exception) -> ToolOutcome:
-        """Deny a call that the guard did not answer: it cannot be read, or the gate failed."""
+        """Deny a call to which the guard gave no answer: it cannot be read, or the gate failed."""
         try:
             turn = _make_denying_turn(call, exc)
             return call.guard.dispatch_sync(call.name, call.args, None, turn=turn, **call.options)
@@ -635,7 +654,7 @@ class Adapter(SelfTest):
     # --- Towards the framework --------------------------------------------------------------------
 
     def reply(self, outcome: ToolOutcome, on_warn: OnWarn = None) -> ToolReply:
-        """Turn an outcome into a reply; ``on_warn`` may replace the value."""
+        """Return the reply for an outcome; ``on_warn`` may replace the value."""
         reply = self._make_reply(outcome)
         return reply if on_warn is None else tell_findings(reply, on_warn)
 
@@ -684,7 +703,9 @@ def _is_changed(args: Mapping[str, Any] | None, ticket: Ticket) -> TypeGuard[Map
 
 
 def _make_denying_turn(call: GuardCall, exc: Exception) -> TurnPort:
-    """Return a turn that says what is wrong with the call; if nothing is, raise what went wrong."""
+    """Return a turn that says what is wrong with the call; if nothing is, raise the failure of the
+    gate.
+    """
     from edictum.adapters._unreadable import DenyingTurn, find_input_error, make_denying_turn
 
     if isinstance(exc, CannotBeMade):

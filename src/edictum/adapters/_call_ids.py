@@ -1,4 +1,4 @@
-"""What only a hook learns of the call that a framework is about to make: its id and context."""
+"""The id and context of the next call, which some frameworks tell only to a hook before it."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def get_call_context(tool: str) -> Any:
 
 
 def forget_call_id() -> None:
-    """Forget the id: what calls the tool next, without a hook, is another call."""
+    """Forget the id: if the tool is called again without a hook, that is another call."""
     NEXT_CALL.set(("", None, None))

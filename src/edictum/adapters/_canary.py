@@ -30,11 +30,11 @@ class SelfTest:
     _canary_text: str  # the reason for which the canary is denied
 
     def self_test(self, target: Any = None) -> Literal["governed"]:
-        """Send a call that must be denied through the framework, and see that it is.
+        """Send a call that must be denied through the framework, and check that it is denied.
 
         ``target`` is what was wired (the agent, the tool node, ...); without one, the adapter wires
-        the smallest thing that can call a tool. Raises EdictumConfigError if it is not denied, and
-        for a policy that wants a tool to run where the framework cannot run it.
+        the smallest thing that can call a tool. Raises EdictumConfigError if the call is not
+        denied, and for a policy that wants a tool to run where the framework cannot run it.
         """
         check_tool_table(type(self).__name__, self.guard)
         ran: list[bool] = []

@@ -1,4 +1,4 @@
-"""The calls of the Claude Agent SDK: those that are open, and what the CLI says of one's output."""
+"""The calls of the Claude Agent SDK: those that are open, and how the CLI takes an output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Ended = Literal["open", "judged", "refused", "unknown"]
 
 
 class OpenCalls:
-    """Open calls by tool_use_id. Handlers are not told the id: equal calls stand for each other."""
+    """Open calls by tool_use_id. Handlers are not given the id: equal calls are interchangeable."""
 
     def __init__(self) -> None:
         self._asked: dict[str, ClaudeCall] = {}  # until the CLI says that they have ended
@@ -74,9 +74,10 @@ class OpenCalls:
         self._judged = [*self._judged[-MAX_OPEN:], call]
 
     def end(self, key: str, args: Any = None) -> Ended:
-        """Say whether an ended call is to be closed, was judged already, or is not known.
+        """Return whether an ended call must be closed, was judged already, or is unknown.
 
-        ``args``: those that it ran with. Without them, "refused" by a handler cannot be told.
+        ``args`` are those that it ran with. Without them it cannot be known whether a handler
+        refused it.
         """
         call = self._asked.pop(key, None)
         if call is None:
@@ -121,13 +122,13 @@ class StoppedRuns:
         return self._reasons.get(get_run(asked))
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a hook's output that ends a stopped run, and else says nothing."""
+        """Return a hook's output that ends a stopped run; an empty one for any other."""
         reason = self.find(asked)
         return {} if reason is None else {"continue_": False, "stopReason": reason}
 
 
 def get_run(asked: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what tells runs apart: the session and the prompt."""
+    """Return the key of a run: the session and the prompt."""
     return asked.get("session_id"), asked.get("prompt_id")
 
 
@@ -165,7 +166,7 @@ class ToolOutput:
 
 
 def is_tool_of_server(full_name: str, name: str) -> bool:
-    """Whether the CLI knows a tool as mcp__server__name."""
+    """Return whether the CLI knows a tool as mcp__server__name."""
     return full_name.startswith("mcp__") and full_name.endswith(f"__{name}")
 
 

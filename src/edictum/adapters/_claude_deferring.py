@@ -1,8 +1,9 @@
-"""The CLI's own pause: a PreToolUse hook that says "defer" ends a run, ``resume=`` goes on with it.
+"""The CLI's own pause: a PreToolUse hook that says "defer" ends a run, and ``resume=`` continues
+it.
 
-A CLI that goes on makes the deferred call at once, perhaps before the SDK has told it of any hook.
-A wrapped tool of this process is safe from that: its handler runs nothing that no hook was asked
-about. Any other tool would run unjudged, so calls of it are not deferred.
+A CLI that continues makes the deferred call at once, perhaps before the SDK has told it of any
+hook. A wrapped tool of this process is safe from that: its handler runs nothing that no hook was
+asked about. Any other tool would run unjudged, so calls of it are not deferred.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def defer_call(request: Any) -> Any:
 
 
 def name_in_cli(server: str, tool: str) -> str:
-    """Return how the CLI, and so the guard, names a tool of a server."""
+    """Return the name that the CLI, and so the guard, has for a tool of a server."""
     return "__".join(("mcp", OTHER_CHARS.sub("_", server), OTHER_CHARS.sub("_", tool)))
 
 
 class DeferredCalls:
-    """The call by which each run waits: the CLI goes on with one only, and forgets all others."""
+    """The call that each run waits for: the CLI continues with only one, and forgets all others."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[Any, Any], Any] = {}

@@ -1,7 +1,8 @@
-"""What the adapter for the Claude Agent SDK asks the guard: before a call, again, and at its end.
+"""What the adapter for the Claude Agent SDK asks the guard: before a call, again if its input
+changes, and at its end.
 
-The CLI tells of a call when it is asked for (PreToolUse), when a permission for it is wanted, and
-when it has ended. In between, permissions may refuse it, and other hooks may change its input.
+The CLI reports a call when the model asks for it (PreToolUse), when a permission for it is needed,
+and when it has ended. In between, permissions may refuse it, and other hooks may change its input.
 """
 
 from __future__ import annotations
@@ -113,13 +114,15 @@ class ClaudeGate(Adapter):
     async def _judge_deferral(
         self, asked: Mapping[str, Any], said: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return what hooks said that defer a call; a call that would run unjudged is denied."""
+        """Return the output of hooks that defer a call; deny a call that would then run
+        unjudged.
+        """
         if self._can_defer(asked):
             return said
         return _deny_hook(await self._deny(asked, NOT_DEFERRED))
 
     async def _find_obstacle(self, asked: Mapping[str, Any]) -> str | None:
-        """Return why a person cannot be asked about a call just now, if one would be."""
+        """Return why a person cannot be asked about a call now, if a person would be asked."""
         is_sub_agent = bool(asked.get("agent_id"))
         if not is_sub_agent and not self._can_defer(asked):
             return None
@@ -157,7 +160,9 @@ class ClaudeGate(Adapter):
         return call
 
     def _find_schema(self, name: str) -> Any:
-        """Return the schema of a tool that the CLI knows as mcp__server__name, if it is ours."""
+        """Return the schema of a tool of ours that the CLI knows as mcp__server__name, else
+        None.
+        """
         is_mcp, known = name.startswith("mcp__"), self._schemas.items()
         return next((it for own, it in known if is_mcp and name.endswith(f"__{own}")), None)
 
@@ -231,7 +236,7 @@ class ClaudeGate(Adapter):
         return admitted if isinstance(admitted, ToolReply) else admitted.args
 
     async def _refuse(self, key: str | None, reason: str) -> None:
-        """Give the slot of a call back that was let through here and refused elsewhere."""
+        """Release the slot of a call that was allowed here and refused elsewhere."""
         if self._open.find_waiting(key) is not None:
             assert key is not None  # else it is not found
             self._open.remove(key)
@@ -243,7 +248,9 @@ class ClaudeGate(Adapter):
     async def _finish(
         self, asked: Mapping[str, Any], on_warn: OnWarn, hooks: UserHooks, *told: Any
     ) -> dict[str, Any]:
-        """Ask the user's hooks, then judge the output that they leave: ours is the last word."""
+        """Ask the user's hooks, then judge the output that they produced: the guard has the last
+        word.
+        """
         said = await hooks.ask(asked, *told)
         replaced = take_output(said)
         final = {**asked, "tool_response": replaced[0]} if replaced else asked
@@ -280,7 +287,7 @@ class ClaudeGate(Adapter):
     async def _end(
         self, asked: Mapping[str, Any], on_warn: OnWarn, **ended: Any
     ) -> tuple[bool, ToolReply | None]:
-        """Close a call with what came of it. Returns whether that was judged, and the reply."""
+        """Close a call with its result. Returns whether that was judged, and the reply."""
         key, args = asked["tool_use_id"], asked.get("tool_input")
         call, state = self._open.find_waiting(key), self._open.end(key, args)
         if state == "refused" and (ticket := self._tickets.take(key)) is not None:
@@ -298,7 +305,7 @@ class ClaudeGate(Adapter):
         return self._stopped.stop(asked, RUN_STOPPED)
 
     async def _end_batch(self, asked: Mapping[str, Any], _: OnWarn) -> dict[str, Any]:
-        """Give back the slots of calls that did not run: the CLI told no end of them."""
+        """Release the slots of calls that did not run: the CLI reported no end of them."""
         for call in asked.get("tool_calls") or ():
             await self._refuse(call["tool_use_id"], to_text(call.get("tool_response")))
         return self._stopped.answer(asked)

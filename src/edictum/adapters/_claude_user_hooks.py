@@ -1,4 +1,4 @@
-"""The user's own hooks of tools, asked before the guard as the CLI would ask them beside it."""
+"""The user's own tool hooks, asked before the guard in the way that the CLI would ask them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from edictum._logs import CALLBACK_FAILED, log
 from edictum.adapters._canary import CANARY
-from edictum.core.decide import describe
 
 HookOutput = dict[str, Any]
 
@@ -23,7 +22,7 @@ JOINED = ("additionalContext", "systemMessage")
 
 
 def is_matching(matcher: str | None, name: str) -> bool:
-    """Whether the CLI would ask the hooks of a matcher about a tool."""
+    """Return whether the CLI would ask the hooks of a matcher about a tool."""
     if matcher in (None, "", "*"):
         return True
     names = {name, OTHER_NAMES.get(name, name)}
@@ -49,7 +48,7 @@ class UserHooks:
         return longest + (timeout_s or HOOK_TIMEOUT_S)
 
     async def ask(self, asked: Mapping[str, Any], *told: Any) -> HookOutput:
-        """Return what the hooks say about a call, as one output; {} if they say nothing."""
+        """Return the merged output of the hooks for a call; {} if there is none."""
         name = str(asked.get("tool_name"))
         if name == CANARY:  # a self test asks the guard alone
             return {}
@@ -65,7 +64,7 @@ class UserHooks:
 async def _ask_hook(
     matcher: Any, hook: Any, asked: Mapping[str, Any], told: tuple[Any, ...]
 ) -> HookOutput:
-    """Return what one hook says; one that fails says nothing, unless it is wired to block."""
+    """Return the output of one hook. A hook that fails has none, unless it is wired to block."""
     try:
         waited = hook(deepcopy(asked), *told)
         said = await asyncio.wait_for(waited, matcher.timeout or HOOK_TIMEOUT_S)
@@ -76,7 +75,7 @@ async def _ask_hook(
             return {}
         return {
             "decision": "block",
-            "reason": f"A hook failed: {type(exc).__name__}: {describe(exc)}",
+            "reason": "A hook of the application failed. This is not a denial by policy.",
         }
 
 
@@ -125,6 +124,8 @@ def has_deferred(output: HookOutput) -> bool:
 
 
 def take_output(said: HookOutput) -> list[Any]:
-    """Take the output out of what hooks say that they put in the place of a tool's, if any."""
+    """Remove and return the replacement of a tool's output from what hooks answered, if there is
+    one.
+    """
     specific = said.get("hookSpecificOutput") or {}
     return [specific.pop(key) for key in OUTPUT_KEYS if key in specific]

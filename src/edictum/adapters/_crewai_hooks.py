@@ -69,7 +69,7 @@ def govern_next(context: Any, marks: list[Any]) -> bool | None:
 
 
 def _has_hooks() -> bool:
-    """Return whether a hook of ours has been told about the call that is being made."""
+    """Return whether a hook of ours was called for the current call."""
     hooks = import_module("crewai.hooks").get_before_tool_call_hooks()
     return any(hasattr(hook, "governs_next") for hook in hooks)
 
@@ -84,7 +84,7 @@ def get_marks(thing: Any) -> tuple[tuple[CrewAIAdapter, OnWarn], ...]:
 
 
 def note_crewai_id(context: Any) -> None:
-    """Note the id of the call that a hook was told about."""
+    """Note the id of the call for which a hook was called."""
     frame = currentframe()
     while frame is not None and frame.f_code.co_name != HOOK_RUNNER:
         frame = frame.f_back
@@ -95,7 +95,7 @@ def note_crewai_id(context: Any) -> None:
 
 
 def _bypass_cache(context: Any, governed: bool) -> None:
-    """Have the tool run even if its result is cached, unless the call is not governed."""
+    """Make the tool run even if its result is cached, unless the call is not governed."""
     IS_GOVERNED.set(governed)
     cache = getattr(getattr(context.agent, "tools_handler", None), "cache", None)
     if cache is not None:

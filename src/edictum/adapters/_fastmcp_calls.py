@@ -1,4 +1,4 @@
-"""FastMCP: what stands last before a tool, and what goes over the wire of lists and results."""
+"""FastMCP: the last check before a tool, and the wire forms of lists and results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def holding(judged: FastMCPCall) -> Iterator[None]:
 
 
 def _watch(server: Any) -> None:
-    """Have a server check calls where the last middleware hands them over: in ``call_tool``."""
+    """Make a server check calls where the last middleware hands them over: in ``call_tool``."""
     call_tool = server.call_tool
     if hasattr(call_tool, "is_watched"):
         return

@@ -1,4 +1,4 @@
-"""Identities: what a framework knows of who is calling."""
+"""Identities: what a framework knows about the caller."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from edictum.core.call import Principal
 
 @record
 class Identity:
-    """A conversation and a user as a framework knows them, in its own form; None if it does not.
-
-    ``principal`` is there where more than an id is known, as from a verified token.
+    """A conversation and a user in the framework's own form; None if it knows none. ``principal``
+    is set where more than an id is known, as from a verified token.
     """
 
     session_id: Any = None
@@ -33,7 +32,7 @@ OUTER_CALL: ContextVar[list[Any]] = ContextVar("edictum_outer_call")
 
 @contextmanager
 def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
-    """Mark calls that are made inside, by agents that a tool runs, as calls of this caller.
+    """Attribute calls that are made inside, by agents that a tool runs, to this caller.
 
     A framework takes the run of a sub-agent for a conversation of its own, often a new one each
     time. What a tool leaves running when it ends does not belong to the call any more.
@@ -48,13 +47,13 @@ def enclose_calls(guard: Any, caller: Identity) -> Iterator[None]:
 
 
 def find_outer_caller(guard: Any) -> Identity | None:
-    """Return the caller of the call that this one is made in, if that has the same guard."""
+    """Return the caller of the enclosing call, if that has the same guard."""
     outer = tuple(OUTER_CALL.get(()))  # a copy: another thread may end the call
     return outer[1] if outer and outer[0] is guard else None
 
 
 def to_id(found: Any) -> str | None:
-    """Return an id as text: numbers and UUIDs are written out, an empty text is not an id."""
+    """Return an id as text: numbers and UUIDs are converted, an empty text is not an id."""
     if found is None or found == "":
         return None
     if isinstance(found, (int, UUID)) and not isinstance(found, bool):

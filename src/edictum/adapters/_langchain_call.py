@@ -25,7 +25,7 @@ _UNSET = object()
 
 
 def read_parameters(tool: Any) -> Any:
-    """Return what tells a tool's defaults: its model, or else its function and a JSON Schema."""
+    """Return the source of a tool's defaults: its model, or else its function and a JSON Schema."""
     schema = getattr(tool, "args_schema", None)
     if isinstance(schema, type):
         return schema
@@ -41,7 +41,7 @@ def _drop(args: Any, names: Collection[str]) -> Any:
 
 
 class LangChainExchange:
-    """A request of LangChain, and what came back for it."""
+    """A request of LangChain, and its result."""
 
     def __init__(self, request: Any, message_class: Any, on_warn: OnWarn) -> None:
         self._asked, self._message_class = request, message_class
@@ -122,12 +122,14 @@ class LangChainExchange:
         return "status is error" if getattr(self._message, "status", None) == "error" else None
 
     def _is_plain(self) -> bool:
-        """Whether the model reads all of the result: no artifact, state or message beside it."""
+        """Return whether the model reads all of the result: it has no artifact, state or message
+        beside it.
+        """
         form = getattr(self._asked.tool, "response_format", "")
         return self._judged is self._raw and form != "content_and_artifact"
 
     def answer(self, reply: ToolReply) -> Any:
-        """Return the result; of what is too large for a model, only messages are shortened."""
+        """Return the result; if it is too large for a model, only its messages are shortened."""
         if self._is_plain():
             return self._replace(reply, reply.get())
         result, limit = self._replace(reply, reply.get_whole()), reply.limit

@@ -1,6 +1,6 @@
-"""LangGraph's own pause: ``interrupt`` ends a run, ``Command(resume=...)`` goes on with it.
+"""LangGraph's own pause: ``interrupt`` ends a run, and ``Command(resume=...)`` continues it.
 
-A node is run again from its start when its run goes on, and every ``interrupt`` in it returns the
+A node is run again from its start when its run continues, and every ``interrupt`` in it returns the
 value of its turn once more. A value does not say which question it answers, so it must name the
 approval; anything else only wakes the run, which then looks for the answer in the queue.
 """
@@ -12,7 +12,8 @@ from typing import Any
 
 from edictum.core.parking import HostAnswer
 
-CHECKPOINTER = "__pregel_checkpointer"  # in the configuration of a run
+# in the configuration of a run; the second has the values that it was resumed with
+CHECKPOINTER, SCRATCHPAD = "__pregel_checkpointer", "__pregel_scratchpad"
 NO_CHECKPOINTER = "its graph has no checkpointer"
 SHARED_TASK = (
     "a ToolNode that goes on runs all calls of its message again, even those that have run. With"
@@ -22,13 +23,23 @@ SHARED_TASK = (
 
 def find_checkpointer(context: Any) -> Any:
     """Return the checkpointer of the run that makes a call; None if it has none."""
+    return _read_configurable(context).get(CHECKPOINTER)
+
+
+def is_resumed(context: Any) -> bool:
+    """Return whether the run that makes a call goes on after a pause."""
+    pad = _read_configurable(context).get(SCRATCHPAD)
+    return pad is not None and bool(pad.resume or pad.get_null_resume() is not None)
+
+
+def _read_configurable(context: Any) -> Mapping[str, Any]:
     config = getattr(getattr(context, "runtime", None), "config", None) or {}
-    return (config.get("configurable") or {}).get(CHECKPOINTER)
+    return config.get("configurable") or {}
 
 
 def has_siblings(request: Any) -> bool:
     """Return whether a ToolNode makes other calls in the task of this one, as far as its input
-    tells: a message with several calls, or a list of calls.
+    shows: a message with several calls, or a list of calls.
     """
     batches = _list_batches(request.state)
     own = [batch for batch in batches if any(it["id"] == request.tool_call["id"] for it in batch)]
@@ -52,15 +63,15 @@ class LangGraphPark:
 
     replays = True
 
-    def __init__(self, interrupt: Callable[[Any], Any]) -> None:
-        self._interrupt = interrupt
+    def __init__(self, interrupt: Callable[[Any], Any], *, goes_on: bool) -> None:
+        self._interrupt, self.goes_on = interrupt, goes_on
 
     def __call__(self, request: Any) -> list[HostAnswer]:
         return list(_read_answers(self._interrupt(describe_interrupt(request))))
 
 
 def describe_interrupt(request: Any) -> dict[str, Any]:
-    """Return what the person who resumes a run is shown, without secrets."""
+    """Return what is shown to the person who resumes a run, without secrets."""
     return {
         "approval_id": request.approval_id,
         "tool_name": request.tool_name,

@@ -1,4 +1,4 @@
-"""What a tool of LangChain wrote: messages, Commands with other state, or a list of these.
+"""Parts of a LangChain result: messages, Commands with other state, or a list of these.
 
 All of it is read by a model or a program, so all of it is judged: by itself if it is one piece,
 else as a list of the pieces in their order.
@@ -48,7 +48,7 @@ def _change_pairs(pairs: Iterable[tuple[str, Any]], change: PieceChange) -> list
 
 
 def _change_goto(goto: Any, change: PieceChange) -> Any:
-    """Change where to go next: names of nodes, or a Send, which brings something along."""
+    """Change where to go next: names of nodes, or a Send, which carries data."""
     if isinstance(goto, str):
         return goto
     targets = goto if isinstance(goto, (list, tuple)) else [goto]
@@ -91,7 +91,7 @@ def _read(piece: Any) -> Any:
 
 
 def fit_message(piece: Any, limit: ResultLimit) -> Any:
-    """Return a message with as much of its content as a model may read; other pieces stay."""
+    """Return a message with its content shortened for a model; other pieces stay."""
     if not is_message(piece):
         return piece
     content = piece.content
@@ -106,7 +106,7 @@ def to_judge(result: Any) -> Any:
 
 
 def rewrite(piece: Any, value: Any, **labels: Any) -> Any:
-    """Return the piece with a new value. A message without its parts keeps only its labels."""
+    """Return the piece with a new value. A message that loses its parts keeps only its labels."""
     if not is_message(piece):
         return value
     before, parts = _read(piece), {"content": value}

@@ -167,7 +167,7 @@ def check_store(owner: str, store: Any, can_store: bool) -> Any:
 def store_result(
     store: ArtifactStore, session_id: str, outcome: ToolExecutionResult, value: Any
 ) -> ToolArtifactReference | None:
-    """Store what is too large; return None if that failed, which is logged."""
+    """Store a value that is too large; return None if that failed, which is logged."""
     try:
         found: ArtifactRef = store.store(session_id, value, outcome.tool_name)
     except Exception:

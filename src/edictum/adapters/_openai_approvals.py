@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
-from edictum.core.parking import WAIT, HostAnswer, Park
+from edictum.core.parking import Park, tell_once
 from edictum.core.values import dumps
 
 OWN = "own_needs_approval"  # on a governed tool: what it says itself
@@ -68,13 +68,5 @@ class PausesRuns:
         """Return what a call does about an open question once the SDK has begun it: it tells that
         it was approved in the run's state, and then waits.
         """
-        is_told = context.is_tool_approved(context.tool_name, context.tool_call_id) is True
-
-        def park(request: Any) -> Any:
-            nonlocal is_told
-            if not is_told or not request.is_parked:
-                return WAIT
-            is_told = False
-            return HostAnswer(request.approval_id, True, "OpenAI Agents")
-
-        return park
+        approved = context.is_tool_approved(context.tool_name, context.tool_call_id)
+        return tell_once(approved or None, "OpenAI Agents")  # what was rejected is not begun

@@ -1,4 +1,6 @@
-"""Handoffs of the OpenAI Agents SDK: asked for like tools, answered with the next agent."""
+"""Handoffs of the OpenAI Agents SDK: the model asks for them like tools, and the answer is the next
+agent.
+"""
 
 from __future__ import annotations
 
@@ -59,15 +61,18 @@ def govern_handoff(adapter: OpenAIAgentsAdapter, item: Any, owner: Any, on_warn:
 
     async def invoke(ctx: Any, text: str) -> Any:
         agent, args = copy.copy(owner), parse_json_args(text)
-        asked = {"arguments": text} if args is None else args
+        about: Any = {"on_warn": on_warn, "context": ctx}
 
         async def body(checked: dict[str, Any]) -> Any:
             nonlocal agent
-            following = await inner(ctx, text if is_same(checked, asked) else dumps(checked))
+            following = await inner(ctx, text if is_same(checked, args) else dumps(checked))
             agent = adapter.govern(following, on_warn)
             return {"assistant": agent.name}
 
-        reply = await adapter.acall(made.tool_name, asked, body, on_warn=on_warn, context=ctx)
+        if args is None:
+            reply = await adapter.adeny_arguments(made.tool_name, text, **about)
+        else:
+            reply = await adapter.acall(made.tool_name, args, body, **about)
         reply.get()  # an exception of the handoff's own code ends the run, as without the adapter
         agent.denial = reply.text
         return agent

@@ -1,4 +1,4 @@
-"""Pydantic AI's own pause: a run ends with DeferredToolRequests, and another one goes on with
+"""Pydantic AI's own pause: a run ends with DeferredToolRequests, and another one continues with
 DeferredToolResults.
 """
 
@@ -6,28 +6,22 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from edictum.core.parking import HostAnswer, Park
+from edictum.core.parking import Park, tell_once
 
 
 def make_deferring_park(approval_required: type[BaseException], context: Any) -> Park:
     """Return the function that defers a call. A call that was approved in the results of a deferred
     run tells so once; a refusal does not come here, as the framework does not make the call then.
     """
-    is_told = bool(context.tool_call_approved)
 
-    def park(request: Any) -> HostAnswer:
-        nonlocal is_told
-        if not is_told or not request.is_parked:
-            about = {"approval_id": request.approval_id, "message": request.message}
-            raise approval_required(about)
-        is_told = False
-        return HostAnswer(request.approval_id, True, _name_approver(context))
+    def defer(request: Any) -> Any:
+        raise approval_required({"approval_id": request.approval_id, "message": request.message})
 
-    return park
+    return tell_once(context.tool_call_approved or None, _name_approver(context), defer)
 
 
 def has_output(spec: Any, kind: Any) -> bool:
-    """Return whether a kind of output is one of those that an agent may have."""
+    """Return whether an agent may have an output of this kind."""
     parts = spec if isinstance(spec, (list, tuple)) else get_args(spec)
     return spec is kind or any(has_output(part, kind) for part in parts)
 

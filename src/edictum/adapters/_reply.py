@@ -36,9 +36,8 @@ ReplaceText = Callable[[BaseException, str], BaseException]
 
 @record
 class ToolReply:
-    """One of three: the tool's ``value``, a ``text`` in its place, or an ``error`` to raise.
-
-    The value is whole; ``get`` shortens what is too large for a model.
+    """One of three: the tool's ``value``, a ``text`` in its place, or an ``error`` to raise. The
+    value is whole; ``get`` shortens one that is too large for a model.
     """
 
     outcome: ToolOutcome
@@ -99,7 +98,9 @@ def _reply_to_failure(
 
 
 def replace_text(error: BaseException, text: str) -> BaseException:
-    """Return the exception with another text; one of another type if its text cannot be changed."""
+    """Return the exception with another text; one of another type if its text cannot be
+    replaced.
+    """
     error.args = (text,)
     return error if describe(error) in (text, repr(text)) else EdictumToolError(text)
 
@@ -129,7 +130,7 @@ def to_text(value: Any) -> str:
 
 
 def tell_findings(reply: ToolReply, on_warn: OnWarn) -> ToolReply:
-    """Tell ``on_warn`` what postconditions found; what it returns replaces the value."""
+    """Pass the findings of postconditions to ``on_warn``; what it returns replaces the value."""
     answer = _ask(reply, on_warn)
     return _replace_value(reply, PORTAL.run(_wait(answer)) if isawaitable(answer) else answer)
 

@@ -1,8 +1,8 @@
-"""Where tools run: an adapter cannot run one elsewhere, because its framework runs it here.
+"""Where tools run: an adapter cannot run a tool elsewhere, because its framework runs it here.
 
 A tool of a framework is more than a function: it gets injected state, callbacks and the context of
 the run, none of which can be sent to another process. So a policy that wants a tool to run in a
-process or by an engine cannot be kept, and calls of the tool are denied.
+process or by an engine cannot be fulfilled, and calls of the tool are denied.
 """
 
 from __future__ import annotations

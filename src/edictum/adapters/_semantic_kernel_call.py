@@ -98,7 +98,7 @@ class KernelCall:
 
 
 def read_kernel_parameters(function: Any) -> Any:
-    """Return what tells a function's defaults: its method, or what the kernel knows of it."""
+    """Return the source of a function's defaults: its method, or what the kernel knows of it."""
     known = {it.name: {**(it.schema_data or {}), **_default_of(it)} for it in function.parameters}
     required = [it.name for it in function.parameters if it.is_required]
     return getattr(function, "method", None), {"properties": known, "required": required}
@@ -150,7 +150,9 @@ CURRENT_CALL: ContextVar[KernelCall | None] = ContextVar("edictum_kernel_call", 
 
 
 async def note_exceptions(context: Any, next: Any) -> None:
-    """Hand an exception to its call; a function may invoke others and handle their failures."""
+    """Pass an exception to the call that it belongs to; a function may invoke others and handle
+    their failures.
+    """
     call = CURRENT_CALL.get()
     try:
         await next(context)

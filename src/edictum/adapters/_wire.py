@@ -16,7 +16,7 @@ def parse_json_args(text: str | None) -> dict[str, Any] | None:
     """Return the arguments in a JSON text; None if it is not an object, which cannot be checked."""
     try:
         args = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return args if isinstance(args, dict) else None
 

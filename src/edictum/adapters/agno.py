@@ -40,7 +40,9 @@ class AgnoAdapter(Adapter):
         return super().with_redacted_text(error, text)
 
     def make_park(self, context: Any) -> str:
-        """Say why a call waits that the model of a governed agent was not asked about."""
+        """Return why calls wait that cannot pause: only the model of a governed agent is asked
+        ahead.
+        """
         return HOOK_WAITS
 
     def govern(self, target: Any, on_postcondition_warn: OnWarn = None) -> Any:

@@ -50,10 +50,10 @@ class FastMCPAdapter(Adapter):
         self._catalog = ServerTools(self.guard, None if pins is None else PinFile(pins))
 
     def identify(self, context: Any) -> Identity:
-        """Return the subject of a verified token, or else the session that was negotiated.
+        """Return the subject of a verified token, or else the negotiated session.
 
         Not FastMCP's ``Context.session_id``: newer connections get another one for each request,
-        and a server without sessions takes it from a header, as any client likes.
+        and a server without sessions takes it from a header that any client can set.
         """
         token = self.load("fastmcp.server.dependencies").get_access_token()
         if token is not None and (subject := token.subject or token.claims.get("sub")):
@@ -133,7 +133,9 @@ class FastMCPAdapter(Adapter):
         return returned if answer is wire.result else await self._make_result(context, answer)
 
     async def _find_parameters(self, context: Any) -> Any:
-        """Return the schema of a tool for which there are contracts; a look may cost a request."""
+        """Return the schema of a tool for which there are contracts; finding it may cost a
+        request.
+        """
         try:
             plan = self.guard.policy.plan(context.message.name)
             if not (plan.before or plan.after or plan.session):

@@ -17,7 +17,7 @@ from edictum.adapters._google_adk_canary import ask_adk_agents
 from edictum.adapters._identity import Identity
 from edictum.adapters._reply import OnWarn
 from edictum.core.parameters import ReadLater
-from edictum.core.parking import WAIT, HostAnswer, Park
+from edictum.core.parking import Park, tell_once
 
 CONFIRM_FIRST = "This tool call requires confirmation, please approve or reject."
 MARKS_ATTRIBUTE = "_edictum"  # on the context of a call: who governs the run of which tool
@@ -46,18 +46,13 @@ class GoogleADKAdapter(Adapter):
         """Return what asks for a confirmation. A call that ADK makes again tells the answer to it;
         if that does not count it waits, because ADK asks once.
         """
-        confirmation, is_told = context.tool_confirmation, False
+        if (confirmation := context.tool_confirmation) is not None:
+            return tell_once(bool(confirmation.confirmed), "Google ADK")
 
         def park(request: Any) -> Any:
-            nonlocal is_told
-            if confirmation is None:
-                about = {"approval_id": request.approval_id}
-                context.request_confirmation(hint=request.message, payload=about)
-                raise InputRequested({"error": CONFIRM_FIRST})
-            if is_told or not request.is_parked:
-                return WAIT
-            is_told = True
-            return HostAnswer(request.approval_id, bool(confirmation.confirmed), "Google ADK")
+            about = {"approval_id": request.approval_id}
+            context.request_confirmation(hint=request.message, payload=about)
+            raise InputRequested({"error": CONFIRM_FIRST})
 
         return park
 
@@ -155,13 +150,13 @@ def _put_around(adapter: Any, tool: Any, context: Any, inner: AsyncBody, on_warn
 
 
 def _read_parameters(tool: Any) -> Any:
-    """Return what tells a tool's defaults: the function behind it, or the schema of MCP."""
+    """Return the source of a tool's defaults: the function behind it, or the schema of MCP."""
     schema = getattr(getattr(tool, "_mcp_tool", None), "inputSchema", None)
     return getattr(tool, "func", None), schema
 
 
 def _find_failure(value: Any) -> str | None:
-    """Return how ADK's own tools and MCP tools say that they failed."""
+    """Return the failure that ADK's own tools and MCP tools report in their results, else None."""
     if not isinstance(value, dict):
         return None
     failed = {

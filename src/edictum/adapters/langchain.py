@@ -15,6 +15,7 @@ from edictum.adapters._langchain_parking import (
     LangGraphPark,
     find_checkpointer,
     has_siblings,
+    is_resumed,
 )
 from edictum.adapters._reply import OnWarn
 from edictum.core.parking import WAIT, Park
@@ -39,7 +40,8 @@ class LangChainAdapter(Adapter):
     def make_park(self, context: Any) -> Park | str:
         if find_checkpointer(context) is None:
             return NO_CHECKPOINTER
-        return LangGraphPark(self.load("langgraph.types").interrupt)
+        interrupt = self.load("langgraph.types").interrupt
+        return LangGraphPark(interrupt, goes_on=is_resumed(context))
 
     def as_middleware(self, on_postcondition_warn: OnWarn = None) -> Any:
         """Return a middleware for ``create_agent``. Put it first: no other may run around it."""

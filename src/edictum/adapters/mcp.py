@@ -33,6 +33,7 @@ class MCPAdapter(Adapter):
     """Governs requests on their way to a server: ``await adapter.answer(request, forward)``."""
 
     context_name: ClassVar = "the MCPClient"
+    session_hint: ClassVar = "With edictum mcp-proxy, verify tokens (--jwks). "
     can_store: ClassVar = False
     lifts_default_limits: ClassVar = True
 

@@ -64,7 +64,7 @@ class NanobotAdapter(Adapter):
 
     @staticmethod
     def principal_from_message(message: Any) -> Principal:
-        """Return who sent a message; the context of a request, which tools see, will do too."""
+        """Return the sender of a message, or of a request's context, as a principal."""
         claims = {"channel": message.channel, "channel_id": message.chat_id}
         sender = f"{message.channel}:{message.sender_id}" if message.sender_id else None
         return Principal(user_id=sender, role="user", claims=claims)
@@ -157,7 +157,7 @@ def _overlay(thing: Any, **members: Any) -> Any:
 
 
 def _note_call_ids(hook: Any) -> Any:
-    """Have a hook tell the tool under which id it is called; return the hook."""
+    """Make a hook note the id of each call for the tool; return the hook."""
     before = hook.before_execute_tool
     if hasattr(before, "notes_ids"):
         return hook

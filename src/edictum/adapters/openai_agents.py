@@ -36,7 +36,7 @@ class OpenAIAgentsAdapter(PausesRuns, Adapter):
     session_hint: ClassVar = "Run the agent with RunConfig(group_id=...). "
 
     def identify(self, context: Any) -> Identity:
-        """Return the group of the run; a run inside of another one has that one's trace."""
+        """Return the group of the run; a run inside another one has the trace of that one."""
         found = getattr(getattr(context, "run_config", None), "group_id", None)
         trace = None if found else self.load("agents.tracing").get_current_trace()
         return Identity(found or getattr(trace, "group_id", None))
@@ -141,20 +141,20 @@ class OpenAIAgentsAdapter(PausesRuns, Adapter):
         self, inner: Callable[[Any, str], Any], tool: Any, on_warn: OnWarn
     ) -> Callable[[Any, str], Any]:
         state = self.load("agents.agent_tool_state")
-        invalid = self.load("agents").ModelBehaviorError
         # tells the SDK not to hold a text of ours to the output's schema
         handled_mark = self.load("agents.tool")._DEFAULT_FAILURE_HANDLED_ATTR
 
         async def invoke(ctx: Any, text: str) -> Any:
             args, errors = parse_json_args(text), list[str]()
-            asked = {"arguments": text} if args is None else args
             about: Any = {"call_id": ctx.tool_call_id, "on_warn": on_warn, "context": ctx}
+            if args is None:
+                reply = await self.adeny_arguments(ctx.tool_name, text, **about)
+                setattr(ctx, handled_mark, True)
+                return reply.get()
             about["flag"] = lambda _: errors[0] if errors else None
             about["parameters"] = tool.params_json_schema
 
             async def body(checked: dict[str, Any]) -> Any:
-                if args is None:  # rules saw no arguments, but a lenient tool might find some
-                    raise invalid(f"Invalid JSON input for tool {ctx.tool_name}")
                 MCP_ERRORS.set(errors)
                 value = await inner(ctx, text if is_same(checked, args) else dumps(checked))
                 scope = state.get_agent_tool_state_scope(ctx)
@@ -164,7 +164,7 @@ class OpenAIAgentsAdapter(PausesRuns, Adapter):
                 return value
 
             try:
-                reply = await self.acall(ctx.tool_name, asked, body, **about)
+                reply = await self.acall(ctx.tool_name, args, body, **about)
             except NestedApproval as waiting:
                 return waiting.args[0]
             setattr(ctx, handled_mark, reply.text is not None)

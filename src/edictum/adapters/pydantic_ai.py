@@ -30,7 +30,9 @@ class PydanticAIAdapter(Adapter):
         return Identity(context.conversation_id)  # never run_id: each run has another
 
     def control_flow(self) -> tuple[type[BaseException], ...]:
-        """Return what defers a call. By ModelRetry and ToolFailed a tool says that it failed."""
+        """Return the exceptions that defer a call. ModelRetry and ToolFailed are not among them: by
+        these a tool says that it failed.
+        """
         return self._exceptions.CallDeferred, self._exceptions.ApprovalRequired
 
     def make_park(self, context: Any) -> Park | str:
@@ -159,7 +161,7 @@ def _answer(returned: Any, reply: ToolReply, shown: Any) -> Any:
 
 
 def _rebuild(returned: Any, value: Any, shown: Any) -> Any:
-    """Return the tool's ToolReturn with the value that the guard left of it."""
+    """Return the tool's ToolReturn with the value as the guard has redacted it."""
     has_parts = any(getattr(returned, name) is not None for name in BESIDE)
     if has_parts and isinstance(value, dict) and value.keys() == shown.keys():
         parts = value

@@ -1,4 +1,4 @@
-"""What a person needs to decide: what differs from what was approved last, what a yes means."""
+"""Context of a request: what differs from the call that was approved last, and what a yes means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_CHANGES = 200
 
 @record
 class ArgumentChange:
-    """One argument, or a part of one, as it was approved last and as it is now; None: not there."""
+    """One argument, or a part of one, as it was approved last and as it is now; None if missing."""
 
     name: str
     before: str | None
@@ -24,7 +24,9 @@ class ArgumentChange:
 def list_differences(
     before: Mapping[str, Any] | None, now: Mapping[str, Any]
 ) -> list[ArgumentChange]:
-    """Return the arguments, each beside what was approved last; without that, beside itself."""
+    """Return the arguments, each beside its value in the call approved last; without such a call,
+    beside itself.
+    """
     present = dict(_flatten("", now))
     past = present if before is None else dict(_flatten("", before))
     names = dict.fromkeys((*present, *past))
@@ -45,7 +47,7 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_yes(request: QueuedApproval) -> str:
-    """Return what a yes will mean."""
+    """Return a sentence about what a yes will do."""
     effect = {"irreversible": " This cannot be undone.", "write": " This changes something."}
     changes = effect.get(str(request.context.get("side_effect")), "")
     texts = [
@@ -57,7 +59,7 @@ def describe_yes(request: QueuedApproval) -> str:
 
 
 def _describe_count(request: QueuedApproval) -> str:
-    """Return how many persons must say yes, if it is more than one, and who has."""
+    """Return how many persons must say yes, if more than one, and who has said so already."""
     needed = max((terms["count"] for terms in request.approvers), default=1)
     if needed == 1:
         return ""

@@ -27,7 +27,9 @@ Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 @record
 class RefusedAnswer:
-    """Why something was refused, for the log and the audit; which request, and who, if known."""
+    """Why an answer was refused, for the log and the audit, with the request and the person if
+    known.
+    """
 
     reason: str
     approval_id: str | None = None
@@ -45,7 +47,7 @@ class PageResponse:
 
 
 class HttpRefusal(Exception):
-    """Something that is not served. ``reason`` is for the log, ``text`` for the one who sent it."""
+    """An HTTP request that is not served. ``reason`` is for the log, ``text`` for the client."""
 
     def __init__(self, status: int, text: str, reason: str) -> None:
         super().__init__(reason)
@@ -74,11 +76,13 @@ class PageExchange:
 
     @property
     def wants_json(self) -> bool:
-        """Whether a program asks, at the API or by a link, and not a person in a browser."""
+        """Whether the client is a program, at the API or by a link, and not a person in a
+        browser.
+        """
         return self.route == "/api" or self.get_header(b"accept") == JSON
 
     def link(self, token: str) -> str:
-        """Return where the form of a page is posted to, as a path."""
+        """Return the path that the form of a page is posted to."""
         return f"{self._root.rstrip('/')}/t/{token}"
 
     def get_header(self, name: bytes) -> str | None:
@@ -86,7 +90,7 @@ class PageExchange:
         return found[0].decode("latin-1") if found else None
 
     def check_origin(self) -> None:
-        """Refuse what a page of another site has a browser send."""
+        """Refuse requests that a page of another site makes a browser send."""
         site = self.get_header(b"sec-fetch-site")
         if site is None:  # an old browser, or none; behind a proxy the host may be another
             origin = urlsplit(self.get_header(b"origin") or "").netloc
@@ -95,7 +99,9 @@ class PageExchange:
             raise HttpRefusal(403, "Pages of other sites may not do this.", "origin")
 
     async def read_body(self, content_type: str) -> bytes:
-        """Return the body. A large one is refused before it is read, or as soon as that shows."""
+        """Return the body. One that is too large is refused before it is read, or as soon as that
+        is known.
+        """
         given = (self.get_header(b"content-type") or "").partition(";")[0].strip().lower()
         if given != content_type:
             raise HttpRefusal(415, f"Send {content_type}.", "content type")
@@ -121,13 +127,15 @@ class PageExchange:
 
 
 def _is_small(length: str) -> bool:
-    """Return whether a stated length is one that is read; a number of many digits is not."""
+    """Return whether a stated length is small enough to read; a number of many digits is not."""
     is_number = length.isascii() and length.isdigit() and len(length) < 10
     return is_number and int(length) <= MAX_BODY_BYTES
 
 
 def _strip_root(path: str, root: str) -> str:
-    """Return the path below where the app is mounted; servers differ in whether it is cut off."""
+    """Return the path below the mount point of the app; servers differ in whether they remove
+    it.
+    """
     root = root.rstrip("/")
     return path[len(root) :] if root and (path + "/").startswith(root + "/") else path
 
@@ -167,7 +175,9 @@ def read_answer_form(body: bytes) -> GivenForm:
 
 
 def _read_once(values: list[str]) -> str:
-    """Return the value of a field; raise if it is given twice: which one was meant is not known."""
+    """Return the value of a field; raise if it is given twice, as it is not known which one was
+    meant.
+    """
     (value,) = values
     return value
 
@@ -274,7 +284,7 @@ async def send_response(scope: Scope, response: PageResponse, send: Send) -> Non
 
 
 async def answer_lifespan(receive: Receive, send: Send) -> None:
-    """Answer a server that serves the app alone and tells when it starts and stops."""
+    """Answer the start and stop events of a server that serves this app alone."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,5 +1,5 @@
-"""Post to one address of the network, and to no other: no redirect is followed, the name is looked
-up once and the address is checked before anything is sent to it.
+"""Post to one network address and to no other: redirects are not followed, the name is resolved
+once, and the address is checked before anything is sent to it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 
 class RefusedAddress(Exception):
-    """The name stands for an address to which nothing is sent."""
+    """The name resolves to an address that must not be sent to."""
 
 
 class BadReply(Exception):
-    """What came back is not an answer of HTTP."""
+    """The reply is not valid HTTP."""
 
 
 class AllowedHosts:
-    """Which hosts may be sent to: names, and addresses or networks such as ``10.1.0.0/16``.
+    """The hosts that may be posted to: names, and addresses or networks such as ``10.1.0.0/16``.
 
-    A name that is listed may stand for addresses of the public network. An address of another kind
-    (private, loopback, link-local, reserved) must be listed itself.
+    A listed name may resolve to public addresses. Any other address (private, loopback, link-local,
+    reserved) must be listed itself.
     """
 
     def __init__(self, listed: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ class AllowedHosts:
         self._networks = [net for it in listed if (net := _read_network(it)) is not None]
 
     def has_name(self, host: str) -> bool:
-        """Return whether a name or an address, as it stands in a URL, is listed."""
+        """Return whether a name or an address is listed exactly as it stands in a URL."""
         if host.lower().rstrip(".") in self._names:
             return True
         address = _read_address(host)

@@ -18,7 +18,7 @@ MAKE_ONE = 'Make one: python -c "import secrets; print(secrets.token_urlsafe(32)
 def read_key(
     what: str, key: bytes | str | None = None, key_file: str | Path | None = None
 ) -> bytes:
-    """Return the bytes of a key that is given, or is all of a file.
+    """Return the bytes of a key that is given, or of a file that contains only the key.
 
     Raises EdictumConfigError when there is none, when there are two, and for a short one.
     """

@@ -46,7 +46,7 @@ def read_style() -> str:
 
 @cache
 def make_style_policy() -> str:
-    """Return what the content security policy allows of styles: this one, by its hash."""
+    """Return the style source of the content security policy: this style sheet, by its hash."""
     digest = hashlib.sha256(read_style().encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -85,7 +85,7 @@ def write_request_page(
 
 
 def write_notice_page(title: str, text: str) -> str:
-    """Return a page that says one thing, and nothing of any request."""
+    """Return a page with one message, and nothing about any request."""
     return write_page(title, [f"<h1>{_escape(title)}</h1>", f"<p>{_escape(text)}</p>"])
 
 
@@ -170,7 +170,7 @@ def _write_form(request: QueuedApproval, approver: Principal, action: str) -> st
     return (
         f"<h2>Your answer</h2><p>{_escape(describe_yes(request))}</p>"
         f'<form method="post" action="{escape(action)}">'
-        # not an input: there the Enter key would send the first button
+        # not an input, where the Enter key would press the first button
         '<label>Reason <textarea class="reason" name="reason" rows="2" maxlength="1000"></textarea>'
         "</label>"
         f"{_write_grant_fields()}"
@@ -188,7 +188,7 @@ def _write_form(request: QueuedApproval, approver: Principal, action: str) -> st
 
 
 def _write_grant_fields() -> str:
-    """Return the fields that let a yes count for further calls."""
+    """Return the form fields by which a yes counts for further calls."""
     return (
         "<details><summary>Let the yes count for further calls</summary>"
         f"{_write_choice('Which calls', 'grant', GRANT_SCOPES)}"
@@ -204,7 +204,7 @@ def _write_choice(label: str, name: str, choices: Mapping[str, str]) -> str:
 
 
 def _write_json(value: Any) -> str:
-    """Return JSON for a person to read and change; what cannot be seen is written as its number."""
+    """Return JSON for a person to read and edit; invisible characters are written as escapes."""
     text = json.dumps(json.loads(dumps(value)), indent=2, ensure_ascii=False)
     return "".join(it if it.isprintable() or it == "\n" else _write_code(it) for it in text)
 

@@ -1,7 +1,7 @@
 """The queue on PostgreSQL, in a schema of its own or in that of the sessions.
 
 A batch is one transaction under a lock, so that writers take turns and changes are seen in their
-order. What has changed is told by NOTIFY when the transaction is committed. Time is the server's.
+order. Changes are announced by NOTIFY when the transaction is committed. Time is the server's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edictum.sessions._postgres_schema import PostgresSchema, transaction
 
 _CHANNEL = "edictum_approvals"
 _LOCK = 0x45_44_41_50
-_STALLED = "5s"  # a process that stops in the middle of a batch holds others up no longer
+_STALLED = "5s"  # how long a process stopped within a batch can block others
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _COLUMNS = "id, kind, key, status, session, tool, asked, expires, leased, changed, seq, body"
 _PLACES = ", ".join(f"${number}" for number in range(1, 13))
@@ -61,7 +61,9 @@ class PostgresApprovalStore(PostgresStore):
         return PostgresApprovals(self)
 
     async def listen(self) -> AsyncGenerator[list[str], None]:
-        """Yield the ids of rows that change; first an empty list, once nothing can be missed."""
+        """Yield the ids of rows that change; first an empty list, as soon as no change can be
+        missed.
+        """
         pushed: asyncio.Queue[str | None] = asyncio.Queue()
         db: Any = None
         try:
@@ -112,7 +114,7 @@ class PostgresApprovals(PostgresConnection):
         )
 
     async def _sweep(self, db: Any, now: float) -> None:
-        """Forget requests in which nothing has changed for their time to live."""
+        """Delete requests that have not changed for their time to live."""
         if ttl_us := self._store.ttl_us:
             old = "changed < $1 AND expires < $2"
             query = f"DELETE FROM {self._table} WHERE {old}"  # noqa: S608 - names of ours
@@ -190,7 +192,7 @@ class PostgresApprovals(PostgresConnection):
 
 
 def _is_writer(op: Operation) -> bool:
-    """Return whether an operation may change rows: such take turns."""
+    """Return whether an operation may change rows: writers take turns."""
     return bool(list_steps([op])) or (isinstance(op.step, Polling) and bool(op.step.renewed))
 
 

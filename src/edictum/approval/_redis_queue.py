@@ -1,8 +1,8 @@
 """The queue on Redis or Valkey: a server, one that Sentinel names, or a cluster.
 
 The rows that a batch concerns are fetched by one script, and saved by another if no other process
-has changed them meanwhile; else the batch is begun anew. What has changed is published. Time is the
-server's. All keys share a hash tag, and so a cluster slot.
+has changed them meanwhile; else the batch is repeated. Changes are published. Time is the server's.
+All keys share a hash tag, and so a cluster slot.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class RedisApprovalStore(RedisServer):
         return RedisApprovals(self)
 
     async def listen(self) -> AsyncGenerator[list[str], None]:
-        """Yield the ids of rows that change; first an empty list, once nothing can be missed."""
-        client = self.clients.make()  # a node of a cluster tells what is published at any other
+        """Yield the ids of rows that change; first an empty list, as soon as no change can be
+        missed.
+        """
+        client = self.clients.make()  # any node of a cluster delivers what is published on another
         channel = client.pubsub()
         try:
             await channel.subscribe(_CHANNEL)
@@ -86,7 +88,7 @@ class RedisApprovals(RedisConnection):
         self._store = store
 
     async def _sweep(self) -> None:
-        """Take rows that have expired out of the lists, until few such are left."""
+        """Remove expired rows from the lists, until few of them are left."""
         for _ in range(_SAMPLES):
             if await self._call("sweep", _SAMPLE) <= _SAMPLE // 4:
                 return
@@ -122,7 +124,9 @@ class RedisApprovals(RedisConnection):
         return answers
 
     async def _take(self, steps: Sequence[QueueStep]) -> list[Any]:
-        """Take steps on the newest rows, again until no other process has changed them."""
+        """Take steps on the newest rows; repeat until no other process has changed them
+        meanwhile.
+        """
         ids, keys = collect_ids(steps), collect_keys(steps)
         while steps:
             now, found = await self._fetch(ids, keys)
@@ -168,7 +172,7 @@ class RedisApprovals(RedisConnection):
         return listed[: wanted.limit]
 
     async def _read_page(self, wanted: Listing, start: str, offset: int) -> list[StoredRow] | None:
-        """Return those of the next rows of a list that are wanted; None at its end."""
+        """Return the next rows of a list that match; None at the end of the list."""
         key = f"{_PREFIX}list:{wanted.kind}:{wanted.status}"
         page = ("ZRANGEBYSCORE", key, start, "+inf", "LIMIT", offset, _PAGE)
         ids = await self._client.execute_command(*page)

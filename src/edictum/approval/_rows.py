@@ -21,7 +21,7 @@ RowKind = Literal["request", "grant", "precedent"]
 
 
 def make_call_key(session_id: str | None, call_digest: str) -> str:
-    """Return the key of the requests about a call, under whatever policy."""
+    """Return the key of the requests about a call, under any policy."""
     return f"call:{digest(session_id, call_digest)}"
 
 
@@ -33,7 +33,7 @@ def make_grant_key(binding: str) -> str:
 
 
 def make_precedent_key(tool_name: str, contract: str | None, principal: Any) -> str:
-    """Return the key of what was approved last: of a tool, a contract and a principal."""
+    """Return the key of the last approval for a tool, a contract and a principal."""
     return f"precedent:{digest(tool_name, contract, principal)}"
 
 
@@ -41,15 +41,14 @@ def make_precedent_key(tool_name: str, contract: str | None, principal: Any) -> 
 class RequestRow:
     """A request.
 
-    ``holder`` is the asker, who lives until ``leased_until`` as far as the store knows; ``claim``
-    names the call that has taken a yes. ``askers`` are the contracts and limits that ask,
-    ``approvers`` who may answer, ``requester`` the identities of whose call it is, ``bindings``
-    what a grant would be bound to, by its scope, and ``marks`` the digests of the arguments.
-    ``answers`` are the yeses so far, ``changed_args`` those with which the call was approved.
-    ``context`` helps a person to decide, ``precedent`` are the arguments that were approved last,
-    and ``nonces`` are those of its answers.
-    ``digest`` is what the answer is bound to, ``call_digest`` what the call is, whatever the policy
-    says. ``parks``: how often the run that asked has ended, to ask again with the same call id.
+    ``holder`` is the asker, whose lease ends at ``leased_until``; ``claim`` names the call that has
+    taken a yes. ``askers`` are the contracts and limits that ask, ``approvers`` who may answer,
+    ``requester`` the identities on whose behalf the call is made, ``bindings`` what a grant would
+    be bound to, by its scope, and ``marks`` the digests of the arguments. ``answers`` are the yeses
+    so far, ``changed_args`` those with which the call was approved. ``context`` helps a person to
+    decide, ``precedent`` are the arguments that were approved last, and ``nonces`` are those of its
+    answers. ``digest`` binds the answer, ``call_digest`` identifies the call under any policy.
+    ``parks``: how often the run that asked has ended, to ask again with the same call id.
     """
 
     kind: ClassVar[RowKind] = "request"
@@ -109,7 +108,7 @@ class RequestRow:
 
 
 class GrantStatus(StrEnum):
-    """How a grant stands. An active one counts until it expires."""
+    """The state of a grant. An active one counts until it expires."""
 
     ACTIVE = "active"
     REVOKED = "revoked"

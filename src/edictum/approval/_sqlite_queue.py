@@ -69,7 +69,7 @@ def set_up_approvals(db: sqlite3.Connection, name: str) -> None:
 
 
 def _sweep(db: sqlite3.Connection, now: float, ttl_s: float | None) -> None:
-    """Forget requests in which nothing has changed for their time to live."""
+    """Delete requests that have not changed for their time to live."""
     if ttl_s is not None:
         old = (now - ttl_s, now)
         db.execute("DELETE FROM approval WHERE changed < ? AND expires < ?", old)

@@ -1,9 +1,9 @@
-"""What can be done to requests and grants in a queue, as values and as pure functions.
+"""Steps: what can be done to requests and grants in a queue, as values and as pure functions.
 
 A store fetches the rows that a step concerns, those whose id is one of ``step.ids`` or whose key is
-one of ``step.keys``, has ``take_step`` say what becomes of them, and saves that, all in one atomic
-step. So the rules are the same wherever a queue is kept. A step that is repeated, because its
-answer was lost, is answered the same way.
+one of ``step.keys``, calls ``take_step`` for the new rows, and saves these, all in one atomic step.
+So the rules are the same wherever a queue is kept. A step that is repeated, because its answer was
+lost, is answered in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edictum.core.changed_args import find_hidden
 from edictum.core.freeze import EMPTY
 from edictum.core.values import is_same
 
-# what the same call does not find again when it is asked about once more
+# of a request that the same call, made again, does not find
 UNANSWERED = (ApprovalStatus.TIMEOUT, ApprovalStatus.WITHDRAWN, ApprovalStatus.VOID)
 OPEN = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED, ApprovalStatus.CLAIMED)
 STARTED = (ApprovalStatus.USED, ApprovalStatus.DONE)
@@ -73,7 +73,7 @@ class Asking:
 
 @record
 class Recalling:
-    """Find the last request about a call that has an answer, or can get one; else None."""
+    """Find the last request about a call that has an answer, or can still get one; else None."""
 
     session_id: str
     call_id: str
@@ -101,8 +101,8 @@ class Measuring(OfOneRequest):
 
 @record
 class Taking(OfOneRequest):
-    """Take the answer, if there is one. A yes is claimed; ``gives_up`` ends a request that has
-    none.
+    """Take the answer, if there is one. A yes is claimed for this call. ``gives_up`` ends a request
+    without an answer.
     """
 
     approval_id: str
@@ -130,7 +130,7 @@ class Answering(OfOneRequest):
 
 @record
 class Remembering:
-    """Keep the arguments of an approved request as what was approved last."""
+    """Keep the arguments of an approved request as those approved last."""
 
     row: RequestRow
     keys: Sequence[str] = ()
@@ -142,7 +142,7 @@ class Remembering:
 
 @record
 class Revoking(OfOneRequest):
-    """Take back a yes that was not used."""
+    """Revoke a yes that was not used."""
 
     approval_id: str
     approver: str
@@ -151,7 +151,7 @@ class Revoking(OfOneRequest):
 
 @record
 class RevokingGrant:
-    """Take back a grant. Answered with its row."""
+    """Revoke a grant. Answered with its row."""
 
     grant_id: str
     approver: str
@@ -172,14 +172,14 @@ class Withdrawing(OfOneRequest):
 
 @record
 class Parking(OfOneRequest):
-    """Note that the asker does not wait: it asks again, with the same call id."""
+    """Note that the asker has stopped waiting and will ask again, with the same call id."""
 
     approval_id: str
 
 
 @record
 class Using:
-    """Write that the tool is started with a claimed yes, and that of its grant if it has one."""
+    """Record that the tool starts with a claimed yes, and with a use of its grant if it has one."""
 
     approval_id: str
     claim: str
@@ -193,7 +193,7 @@ class Using:
 
 @record
 class Ending(OfOneRequest):
-    """Write that the tool has ended, or give a yes back whose tool was not started."""
+    """Record that the tool has ended, or release a yes whose tool was not started."""
 
     approval_id: str
     claim: str
@@ -202,7 +202,7 @@ class Ending(OfOneRequest):
 
 @record
 class Rejection:
-    """Why an answer or a revocation does not count."""
+    """Why an answer or a revocation is not accepted."""
 
     reason: str
 
@@ -280,7 +280,7 @@ def _ask(step: Asking, rows: Sequence[RequestRow], grants: Sequence[GrantRow], n
     for row in rows:
         if row.row_id == asked.row_id:  # a repetition
             return (), row
-    # a yes by a grant that is gone is none
+    # a yes by a grant that is no longer in force does not count
     in_force = {it.row_id for it in grants if is_in_force(it, now)}
     rows = [it for it in rows if it.grant_id is None or it.grant_id in in_force or _has_started(it)]
     same = sorted(rows, key=lambda row: row.call_id != asked.call_id)  # the call itself first
@@ -330,7 +330,9 @@ def _ask_anew(step: Asking, rows: Sequence[RequestRow], now: float) -> Taken:
 
 
 def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
-    """Hand the question over to the new asker, unless a call that may live has taken its yes."""
+    """Hand the question over to the new asker, unless a call that may still be running has claimed
+    its yes.
+    """
     is_held = found.status is ApprovalStatus.CLAIMED and found.leased_until > now
     if is_held or _has_started(found):
         return (), found
@@ -344,8 +346,8 @@ def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
 
 
 def _is_same_question(row: RequestRow, asked: RequestRow, now: float) -> bool:
-    """Return whether a call that is asked about is the one that a row is about: the call of the
-    same id, or an equal one whose asker is gone and has not taken the answer.
+    """Return whether a row is about the call that is asked about now: the call of the same id, or
+    an equal one whose asker is gone and has not taken the answer.
     """
     if not asked.digest or row.digest != asked.digest:  # an answer would not be bound to it
         return False

@@ -7,7 +7,6 @@ from typing import Any
 
 from edictum._optional import name_extra
 from edictum.approval.queue import ASKER_LEASE_S, ApprovalQueue, Notifier
-from edictum.core._records import replace
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.sessions._addresses import Credentials
@@ -16,6 +15,7 @@ from edictum.sessions._migration import Migration
 from edictum.sessions._urls import (
     Options,
     import_store,
+    migrate_store,
     read_scheme,
     read_sqlite_path,
     redis_options,
@@ -36,11 +36,11 @@ def open_approvals(
     of session stores. File, database or schema may be that of a session store.
 
     The options of a session store may stand in the query: ``lease`` is how long a process that asks
-    may be silent until it counts as gone (default 30 s), ``ttl`` after how long a request in which
-    nothing changes is forgotten (default a day), ``wait`` how long the store is waited for
-    (default 2 s). ``credentials`` is a function that returns a password or ``(user, password)``. A
-    store that does not answer now is tried again by the first call. ``notify``: what tells people
-    of new requests, such as a ``Webhook``.
+    may be silent until it counts as gone (default 30 s), ``ttl`` after how long an unchanged
+    request is deleted (default a day), ``wait`` how long to wait for the store (default 2 s).
+    ``credentials`` is a function that returns a password or ``(user, password)``. A store that does
+    not answer now is tried again by the first call. ``notify``: notifiers of new requests, such as
+    a ``Webhook``.
     """
     notifiers = _read_notifiers(notify)
     store, options = make_approval_store(url, credentials)
@@ -76,17 +76,15 @@ def migrate_approvals(
     grant_to: str | None = None,
     credentials: Credentials | None = None,
 ) -> Migration:
-    """Set up the tables of a queue on PostgreSQL for programs that may not; return what that took.
+    """Set up the tables of a queue on PostgreSQL, for programs without the right to do so. Returns
+    the Migration.
 
     ``dry_run`` changes nothing: print the answer for the statements and the rights that a program
     needs which does not own the schema. ``grant_to`` is a role that is given these rights.
     """
-    if not read_scheme(url).startswith("postgres"):
-        hint = "Other stores set themselves up: nothing is to do."
-        raise EdictumConfigError("Only a PostgreSQL approval store can be migrated.", hint=hint)
-    store, _ = make_approval_store(url, credentials)
-    done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
-    return done
+    return migrate_store(
+        url, "approval store", _make_postgres, credentials, dry_run=dry_run, grant_to=grant_to
+    )
 
 
 def make_approval_store(url: str, credentials: Credentials | None = None) -> tuple[Any, Options]:
@@ -96,9 +94,7 @@ def make_approval_store(url: str, credentials: Credentials | None = None) -> tup
     if make is None:
         hint = f"Known: {', '.join(APPROVAL_SCHEMES)}. Or pass an approval backend."
         raise EdictumConfigError(f"No approval store for {(scheme or url)!r}.", hint=hint)
-    plain, options = take_options(url, {})
-    if credentials is not None:
-        options = replace(options, credentials=credentials)
+    plain, options = take_options(url, credentials)
     return make(plain, options), options
 
 

@@ -1,6 +1,7 @@
-"""Waiters: one thread looks what has changed in a store, however many calls wait for a person.
+"""Waiters: one thread watches a store for changes, however many calls wait for a person.
 
-A store that can push is listened to, and looked at only now and then; any other is looked at often.
+A store that can push changes is listened to, and polled only now and then; any other is polled
+often.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from edictum.sessions._batching import Unavailable
 
 LOOK_EVERY_S = 0.1
 LISTEN_AGAIN_S = 1.0
-LISTENED_LOOK_EVERY_S = 2.0  # a connection that is dead tells nothing
+LISTENED_LOOK_EVERY_S = 2.0  # a dead connection reports nothing
 # what is asked: since which change, and whose leases are renewed; returns the newest change and ids
 Look: TypeAlias = Callable[[int, list[str]], Awaitable[tuple[int, list[str]]]]
 # yields ids of requests that change; first an empty list, once nothing can be missed
@@ -28,7 +29,7 @@ Listen: TypeAlias = Callable[[], AsyncGenerator[list[str], None]]
 
 @runtime_checkable
 class PushingStore(Protocol):
-    """A store that can tell what changes, as far as ``can_push`` says so."""
+    """A store that can report changes as they happen, if ``can_push`` is True."""
 
     can_push: bool
 
@@ -36,8 +37,8 @@ class PushingStore(Protocol):
 
 
 class Waiter:
-    """A call that waits, in its event loop, for its request to change. One that ``holds`` it has
-    asked: while it waits, the request is not taken over by another call.
+    """A call that waits, in its event loop, for its request to change. One that ``holds`` the
+    request has asked it: while it waits, no other call takes the request over.
     """
 
     def __init__(self, *, holds: bool) -> None:
@@ -46,14 +47,14 @@ class Waiter:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Tell the waiter, from any thread."""
+        """Wake the waiter, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._changed.set)
         except RuntimeError:  # its event loop was closed
             return
 
     def forget_changes(self) -> None:
-        """Wait for what changes from now on."""
+        """Ignore earlier changes: wait for those from now on."""
         self._changed.clear()
 
     async def wait(self, timeout_s: float) -> None:
@@ -66,7 +67,7 @@ class Waiter:
 
 
 class Waiters:
-    """All that wait for the requests of one store in this process."""
+    """All calls of this process that wait for requests of one store."""
 
     def __init__(self, look: Look, listen: Listen | None, renew_every_s: float) -> None:
         self._look = look
@@ -76,7 +77,7 @@ class Waiters:
         call_in_child(self._reset)
 
     def _reset(self) -> None:
-        """Begin anew: in a forked child the waiters and the thread are the parent's."""
+        """Start anew: in a forked child the waiters and the thread are the parent's."""
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Waiter]] = {}
         self._thread: threading.Thread | None = None
@@ -101,14 +102,14 @@ class Waiters:
                     del self._waiting[approval_id]
 
     def wake(self, approval_ids: Iterable[str]) -> None:
-        """Tell those that wait for these requests."""
+        """Wake the waiters for these requests."""
         with self._lock:
             woken = [it for key in approval_ids for it in self._waiting.get(key, ())]
         for waiter in woken:
             waiter.wake()
 
     def list_ids(self) -> list[str]:
-        """Return what is waited for; if that is nothing, the thread that asks is to end."""
+        """Return the requests that are waited for; if there are none, the thread must end."""
         with self._lock:
             if not self._waiting:
                 self._thread = None  # the next one that waits starts another
@@ -124,7 +125,7 @@ class Waiters:
 
 
 class StoreWatch:
-    """Looks what has changed, in an event loop of its own, for as long as calls wait."""
+    """Watches a store for changes, in an event loop of its own, for as long as calls wait."""
 
     def __init__(
         self, waiters: Waiters, look: Look, listen: Listen | None, renew_every_s: float
@@ -152,17 +153,17 @@ class StoreWatch:
                 newest, changed = await self._look(
                     since, self._waiters.list_leases() if renews else []
                 )
-            except EdictumError:  # the calls say why when their time is over
+            except EdictumError:  # the calls report why when their time is over
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue
             renewed_at = time.monotonic() if renews else renewed_at
-            # what changed before the first look is not known, nor when numbers began anew
+            # changes before the first look, or before the numbers restarted, are not known
             self._waiters.wake(changed if 0 <= since <= newest else waiting)
             since = newest
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait until the next look is due."""
+        """Wait until it is time to poll again."""
         every_s = LISTENED_LOOK_EVERY_S if self._is_listening else LOOK_EVERY_S
         with suppress(TimeoutError):
             async with asyncio.timeout(min(every_s, self._renew_every_s)):
@@ -170,7 +171,7 @@ class StoreWatch:
         self._is_due.clear()
 
     async def _listen_on(self) -> None:
-        """Listen to a store that can push, again whenever the connection is lost."""
+        """Listen to a store that can push, reconnecting whenever the connection is lost."""
         while self._listen is not None:
             with suppress(Unavailable):
                 async with aclosing(self._listen()) as pushed:

@@ -23,7 +23,9 @@ class Person:
 
 
 def read_person(approver: object) -> Person:
-    """Return who answers; raises EdictumInputError for what names no one."""
+    """Return the person who answers; raise EdictumInputError for anything that does not name
+    one.
+    """
     if isinstance(approver, Principal) and identify(approver):
         name = approver.user_id or approver.service_id or ""
         return Person(name, identify(approver), roles_of(approver))
@@ -78,7 +80,8 @@ def _describe(row: RequestRow) -> str:
 def has_enough(row: RequestRow, answers: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether these yeses, each of another person, approve a request.
 
-    A yes counts towards the terms of each asker by which its person could answer when it was said.
+    A yes counts towards the terms of each asker under which its person could answer when it was
+    given.
     """
     return bool(answers) and all(
         sum(_may_answer(terms, it["roles"], row.asked_at, it["at"]) for it in answers)
@@ -90,7 +93,7 @@ def has_enough(row: RequestRow, answers: Sequence[Mapping[str, Any]]) -> bool:
 def replace_answer(
     answers: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the yeses with one more; an earlier one of the same person does not count any more."""
+    """Return the yeses with one more, which replaces an earlier one of the same person."""
     said_by = set(answer["identities"])
     others = [it for it in answers if not said_by & set(it["identities"])]
     return [*others, answer]

@@ -57,8 +57,8 @@ class ApprovalApp:
     accepts ``application/json`` gets what a page says as JSON.
 
     ``identify`` is a function of the ASGI scope that returns the ``Principal`` of a user whom the
-    application knows, or None; without it people come by links alone. What is refused is logged,
-    and recorded by an ``audit_sink`` as ``approval_refused``.
+    application knows, or None; without it people come by links alone. Refusals are logged, and
+    recorded by an ``audit_sink`` as ``approval_refused``.
     """
 
     def __init__(
@@ -171,7 +171,9 @@ class ApprovalApp:
         )
 
     async def _answer_many(self, exchange: PageExchange, path: str) -> PageResponse:
-        """Answer several requests; each has its own result, and one that fails stops no other."""
+        """Answer several requests. Each has its own result; one that fails does not stop the
+        others.
+        """
         if path != "answers":
             raise HttpRefusal(404, NOT_FOUND, "path")
         exchange.check_origin()
@@ -204,7 +206,7 @@ class ApprovalApp:
         return {"approval_id": refused.approval_id or said.approval_id, "error": text}
 
     def _find_approver(self, user: Principal | None, said: GivenForm) -> Token:
-        """Return who gives an answer: the person of its link, or the user of the application."""
+        """Return the person who answers: that of the link, or the user of the application."""
         if said.token is not None:
             return self._links.read_token(said.token)
         if user is None or said.approval_id is None:
@@ -212,7 +214,7 @@ class ApprovalApp:
         return Token(said.approval_id, user, 0.0, None)
 
     async def _note_refusal(self, exchange: PageExchange, refused: RefusedAnswer) -> None:
-        """Tell the log and the audit; what the audit does not take is in the log."""
+        """Log and record a refusal. The log has it even if the audit fails."""
         reason, approval_id, approver = refused.reason, refused.approval_id, refused.approver
         where = f"{exchange.method} {exchange.route}"
         log(
@@ -247,7 +249,7 @@ class ApprovalApp:
 
 
 def describe_state(request: QueuedApproval) -> dict[str, Any]:
-    """Return a request and what became of it, as JSON-ready data."""
+    """Return a request and its state, as JSON-ready data."""
     return {
         **describe_request(request),
         "status": request.status,

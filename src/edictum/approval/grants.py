@@ -19,9 +19,10 @@ from edictum.core.freeze import EMPTY
 from edictum.core.values import TooDeepError, digest, dumps, is_same
 from edictum.errors import EdictumInputError
 
-SESSION_GRANT_S = 86_400.0  # for how long a grant counts that does not say until when
+SESSION_GRANT_S = 86_400.0  # how long a grant without ``until`` counts
 RANGE_KEYS = frozenset({"at_least", "at_most"})
-# what no wildcard stands for: what joins commands in a shell, controls, and ways up in a file tree
+# what no wildcard matches: characters that join commands in a shell, controls, and parent
+# directories
 _UNSAFE = re.compile(r"[;&|`$<>\x00-\x1f\x7f-\x9f\u2028\u2029]|(^|[\\/])\.\.([\\/]|$)")
 
 
@@ -99,7 +100,9 @@ def _is_pattern(pattern: Any) -> bool:
 
 
 def mark_args(args: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return a digest of each argument, by which it is recognised; None if one has none."""
+    """Return a digest of each argument, by which it is recognised; None if one of them cannot have
+    one.
+    """
     try:
         return {name: digest(name, value) for name, value in args.items()}
     except TooDeepError:
@@ -109,7 +112,7 @@ def mark_args(args: Mapping[str, Any]) -> dict[str, str] | None:
 def make_grant(
     row: RequestRow, terms: Mapping[str, Any], grant_id: str, now: float
 ) -> GrantRow | str:
-    """Return the grant that an approved request gives, or why it cannot give one."""
+    """Return the grant of an approved request, or the reason why it cannot have one."""
     scope, until = terms["scope"], terms["until"]
     binding = (row.bindings or EMPTY).get(scope)
     if binding is None:

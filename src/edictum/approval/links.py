@@ -23,11 +23,11 @@ from edictum.errors import EdictumConfigError, EdictumInputError
 
 LINK_VALID_S = 86_400.0
 MAX_TOKEN_CHARS = 4_096
-CONTEXT = b"edictum-approval-link-1."  # a signature made for something else is none for a link
+CONTEXT = b"edictum-approval-link-1."  # no signature made for another purpose is valid
 
 
 class LinkRefused(Exception):
-    """A link does not count. ``reason`` is for the log, never for the one who sent it."""
+    """A link is not valid. ``reason`` is for the log, never for the person who sent it."""
 
     def __init__(self, reason: str, approval_id: str | None = None) -> None:
         super().__init__(reason)
@@ -36,8 +36,8 @@ class LinkRefused(Exception):
 
 @record
 class Token:
-    """What a link says: which request, who answers, until when. ``nonce`` tells two links apart;
-    None for a user of the application, who came without one.
+    """The content of a link: which request, who answers, until when. ``nonce`` tells two links
+    apart; None for a user of the application, who came without one.
     """
 
     approval_id: str
@@ -95,7 +95,9 @@ class ApprovalLinks:
         return token
 
     def read_token(self, text: str) -> Token:
-        """Return what a link says. Raises LinkRefused for one that is forged, or has expired."""
+        """Return the content of a link. Raises LinkRefused for a link that is forged or has
+        expired.
+        """
         body, _, signature = text.partition(".")
         if len(text) > MAX_TOKEN_CHARS or not text.isascii():
             raise LinkRefused("forged")

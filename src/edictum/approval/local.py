@@ -117,8 +117,8 @@ class LocalApprovalBackend(RequestKeeper):
 
 
 def _escape(text: str) -> str:
-    """Escape what could start a new line, turn the writing direction or repaint the screen: text
-    from the model must not put another question in the place of this one.
+    """Escape what could start a new line, change the writing direction or repaint the screen: text
+    of the model must not imitate another question.
     """
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text

@@ -1,4 +1,4 @@
-"""Parking: a question stays in its queue while the run that asked it ends; see core/parking.py."""
+"""Parking: keep a question in its queue while the run that asked it ends; see core/parking.py."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def take_or_park(
 ) -> ApprovalDecision:
     """Return the answer to a request. While there is none, park the call.
 
-    ``park`` raises the exception that ends the host's run. Where the host itself was told answers,
-    it returns HostAnswers, which are given to the queue: only what that takes counts. A host that
-    ``replays`` is asked first for what it was told after each pause before. One that ``only_asks``
-    gets the request as soon as it is in the queue, and takes no answer.
+    ``park`` raises the exception that ends the host's run. A host that received answers itself
+    returns HostAnswers, which are passed to the queue: only those that it accepts count. A host
+    that ``replays`` is asked first for the answers of each earlier pause. One that ``only_asks``
+    gets the request as soon as it is in the queue, and no answer.
     """
     if getattr(park, "only_asks", False):
         await backend.park(request.approval_id)
@@ -49,8 +49,8 @@ async def _call(park: Park, request: ApprovalRequest) -> Any:
 
 
 async def _pass_on(backend: Any, request: ApprovalRequest, told: Any) -> None:
-    """Give the answers of a host to the queue: those to requests of the session whose call it has
-    parked, and no others.
+    """Pass the answers of a host to the queue, but only those to requests of the session whose call
+    it parked.
     """
     for answer in told if isinstance(told, (list, tuple)) else (told,):
         if not isinstance(answer, HostAnswer):

@@ -16,7 +16,7 @@ from edictum.errors import EdictumConfigError
 
 
 class ApprovalStatus(StrEnum):
-    """How a request stands. In a queue a yes is claimed by the call that takes it, used when its
+    """The state of a request. In a queue a yes is claimed by the call that takes it, used when its
     tool is started, and done when that has ended; one that was revoked, or belongs to another call,
     is void.
     """
@@ -89,7 +89,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class RequestKeeper:
-    """Makes requests, each with an id of its own and the digest from its metadata."""
+    """Creates requests, each with its own id and the digest from its metadata."""
 
     async def request_approval(
         self,
@@ -119,18 +119,20 @@ RAW_ARGS = "raw_args"
 
 
 def takes_raw_args(backend: object) -> bool:
-    """Return whether a backend asks for the arguments with their secrets, by name."""
+    """Return whether a backend has a parameter for the arguments with their secrets."""
     taken = _read_parameters(getattr(backend, "request_approval", None))
     return taken is not None and RAW_ARGS in taken.parameters
 
 
 def verifies_approvers(backend: object) -> bool:
-    """Return whether a backend knows who answers, so that it can keep to ``approvers``."""
+    """Return whether a backend verifies who answers, so that it can enforce ``approvers``."""
     return getattr(backend, "verifies_approvers", False) is True
 
 
 def find_approver_problem(backend: object, policy: Policy) -> EdictumConfigError | None:
-    """Return what is wrong with a backend for a policy that says who may approve, if it is."""
+    """Return an error if a policy restricts who may approve and the backend cannot enforce it, else
+    None.
+    """
     if backend is None or verifies_approvers(backend) or not policy.has_approvers():
         return None
     return make_unverified_error(backend)
@@ -147,7 +149,7 @@ def make_unverified_error(backend: object) -> EdictumConfigError:
 
 
 def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | None:
-    """Return why a method of a backend cannot be called with these keywords, if it cannot."""
+    """Return why a method of a backend cannot be called with these keywords, else None."""
     taken = _read_parameters(method)
     try:
         if taken is not None:
@@ -160,7 +162,7 @@ def find_wrong_keywords(method: Any, keywords: tuple[str, ...]) -> TypeError | N
 def _read_parameters(method: Any) -> Signature | None:
     try:
         return signature(method)
-    except (TypeError, ValueError):  # it does not tell
+    except (TypeError, ValueError):  # a builtin, or not a function
         return None
 
 
@@ -170,14 +172,14 @@ class ApprovalBackend(Protocol):
     without secrets; a backend whose ``request_approval`` has a parameter ``raw_args`` gets the
     arguments as they are as well. A backend may have ``withdraw(approval_id)`` as well, which is
     called when the answer is not awaited any more, and ``late_answer_s``: by how many seconds it
-    may overrun its timeout, 5 unless it says so.
+    may overrun its timeout, 5 by default.
 
     A backend that keeps answers has two more: ``use(approval_id)`` is called just before the tool
     of an approved call is started, which must not happen unless it returns True, and
     ``end(approval_id, started)`` when the tool has ended, or was not started after all.
 
-    The metadata of a request say who may answer (``approvers``) and whose call it is
-    (``requester``). A backend that keeps to that has ``verifies_approvers = True``; without it a
+    The metadata of a request state who may answer (``approvers``) and whose call it is
+    (``requester``). A backend that enforces this has ``verifies_approvers = True``; without it a
     call that only some may approve is denied.
     """
 

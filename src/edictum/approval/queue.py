@@ -142,12 +142,12 @@ class ApprovalGrant:
 
 
 class Notifier(Protocol):
-    """Tells people that a request waits. A request whose call was made again after a crash is told
-    again, with the same id. May have ``async close()``.
+    """Notifies people that a request waits. A request whose call was made again after a crash is
+    sent again, with the same id. May have ``async close()``.
     """
 
     def notify(self, request: QueuedApproval) -> None:
-        """Have a request told, and return at once: a call waits meanwhile."""
+        """Send a notification of a request, and return at once, because a call waits meanwhile."""
         ...
 
 
@@ -155,8 +155,8 @@ class ApprovalQueue:
     """An approval backend on a store, and the other side of it: what is asked, and answers.
 
     A guard asks and waits. ``pending``, ``get``, ``answer``, ``revoke``, ``grants`` and
-    ``revoke_grant`` are for the person's side, in this or any other process. Who calls ``answer``
-    has verified who the approver is.
+    ``revoke_grant`` are for the person's side, in this or any other process. The caller of
+    ``answer`` must have verified the approver.
     """
 
     verifies_approvers = True
@@ -247,14 +247,14 @@ class ApprovalQueue:
         )
 
     def _take_back(self, made: RequestRow) -> None:
-        """Withdraw a request that may be in the store although its caller does not know of it."""
+        """Withdraw a request that may be in the store although its caller does not know so."""
         with suppress(BackendError):
             self._pool.send(
                 Operation(self._pool, "approval end", Withdrawing(made.row_id, made.holder))
             )
 
     def _notify(self, asked: RequestRow) -> None:
-        """Tell the notifiers; what fails there changes nothing about the request."""
+        """Call the notifiers; a failure changes nothing about the request."""
         if asked.status is not ApprovalStatus.PENDING:
             return
         for notifier in self._notifiers:
@@ -291,7 +291,7 @@ class ApprovalQueue:
         return self._decide(approval_id, row, claim)
 
     async def _send_again(self, step: QueueStep) -> Any:
-        """Ask a store that was asked before; one that has gone away is waited for."""
+        """Ask the store once more; if it has gone away, wait for it."""
         while True:
             try:
                 return await self._send(step)
@@ -326,19 +326,21 @@ class ApprovalQueue:
         return None if _is_awaited(row, claim) else self._decide(approval_id, row, claim)
 
     async def park(self, approval_id: str) -> None:
-        """Note that the asker does not wait any more, but asks again when it goes on."""
+        """Note that the asker has stopped waiting, and will ask again when its run continues."""
         self._holders.pop(approval_id, None)
         await self._send(Parking(approval_id))
 
     async def find(self, session_id: str, call_id: str, call_digest: str) -> QueuedApproval | None:
-        """Return the last request about a call, under whatever policy it was asked; None when there
-        is none, or it ended without an answer.
+        """Return the last request about a call, whatever the policy was; None if there is none, or
+        it ended without an answer.
         """
         row = await self._send(Recalling(session_id, call_id, call_digest))
         return None if row is None else _to_public(row)
 
     async def use(self, approval_id: str) -> bool:
-        """Write that the tool is started. False: the yes was revoked, or is another call's."""
+        """Record that the tool starts. Returns False if the yes was revoked, or belongs to another
+        call.
+        """
         claim = self._claims.pop(approval_id, None)
         if claim is None:
             return False
@@ -347,7 +349,7 @@ class ApprovalQueue:
         return bool(await self._send(Using(approval_id, claim, grant_id)))
 
     async def end(self, approval_id: str, started: bool) -> None:
-        """Write that the tool has ended, or give back a yes whose tool was not started."""
+        """Record that the tool has ended, or release a yes whose tool was not started."""
         self._holders.pop(approval_id, None)
         self._grants.pop(approval_id, None)
         claim = self._claims.pop(approval_id, None) or self._used.pop(approval_id, None)
@@ -357,7 +359,7 @@ class ApprovalQueue:
             await op
 
     async def withdraw(self, approval_id: str) -> None:
-        """Withdraw a request that is not awaited any more."""
+        """Withdraw a request that is no longer awaited."""
         self._claims.pop(approval_id, None)
         self._grants.pop(approval_id, None)
         holder = self._holders.pop(approval_id, None)
@@ -367,7 +369,7 @@ class ApprovalQueue:
     # --- The side of the person -------------------------------------------------------------------
 
     async def get(self, approval_id: str) -> QueuedApproval | None:
-        """Return a request, whatever became of it; None when it is not known, or forgotten."""
+        """Return a request, whatever became of it; None if it is unknown or was deleted."""
         row = await self._send(Looking(approval_id))
         return None if row is None else _to_public(row)
 
@@ -477,8 +479,8 @@ class ApprovalQueue:
         approver: str | Principal,
         reason: str | None = None,
     ) -> dict[str, QueuedApproval | EdictumInputError]:
-        """Say yes or no to several requests. Returns what became of each, by id: the request, or
-        why the answer does not count; one that does not stops no other.
+        """Say yes or no to several requests. Returns the result for each id: the request, or why
+        the answer does not count. One that fails does not stop the others.
         """
         results: dict[str, QueuedApproval | EdictumInputError] = {}
         for approval_id in dict.fromkeys(approval_ids):
@@ -493,7 +495,7 @@ class ApprovalQueue:
     async def revoke(
         self, approval_id: str, *, approver: str | Principal, reason: str | None = None
     ) -> QueuedApproval:
-        """Take back a yes whose tool was not started yet.
+        """Revoke a yes whose tool was not started yet.
 
         Raises EdictumInputError when there is none.
         """
@@ -516,7 +518,7 @@ class ApprovalQueue:
         return [_to_public_grant(row) for row in rows]
 
     async def revoke_grant(self, grant_id: str, *, approver: str | Principal) -> ApprovalGrant:
-        """Take back a grant: no call starts with it any more.
+        """Revoke a grant: no further call starts with it.
 
         Raises EdictumInputError when there is none of that id.
         """
@@ -541,7 +543,7 @@ class ApprovalQueue:
     # --- The store --------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Return if the store can be used; raise what is wrong otherwise."""
+        """Raise the reason if the store cannot be used."""
         await Operation(self._pool, "ping", None)
 
     async def close(self) -> None:
@@ -563,7 +565,9 @@ def _make_look(pool: SenderPool, lease_s: float) -> Look:
 
 
 def _is_awaited(row: RequestRow | None, claim: str) -> bool:
-    """Return whether there is more to wait for: an answer, or the end of another call's claim."""
+    """Return whether there is still something to wait for: an answer, or the end of another call's
+    claim.
+    """
     if row is None:
         return False
     return row.status is ApprovalStatus.PENDING or (
@@ -638,8 +642,8 @@ def _to_public(row: RequestRow) -> QueuedApproval:
 
 
 def _hide(args: Mapping[str, Any] | None) -> Any:
-    """Return arguments that a person has written as others may see them. The call gets them as they
-    are.
+    """Return the arguments that a person wrote, without secrets, for display. The call gets them
+    unredacted.
     """
     return None if args is None else _REDACTION.redact_value(args)
 
@@ -649,7 +653,7 @@ def _hide_secrets(text: str | None) -> str | None:
 
 
 def _read_changed_args(args: Mapping[str, Any]) -> Any:
-    """Return arguments as the store keeps them; raise for what JSON changes."""
+    """Return arguments as the store keeps them; raise for values that JSON would change."""
     plain = thaw(args)
     try:
         read = json.loads(json.dumps(plain, allow_nan=False))

@@ -1,4 +1,4 @@
-"""Webhook: tell a chat service, or a program of your own, that a person is asked.
+"""Webhook: notify a chat service, or a program of your own, that a person is asked.
 
 Messages are signed as Standard Webhooks says (standardwebhooks.com): HMAC-SHA256 over id, timestamp
 and body. They are sent by one event loop in the background, so a target that hangs delays no call.
@@ -103,7 +103,7 @@ class Webhook:
         self._senders = 0
 
     def notify(self, request: QueuedApproval) -> None:
-        """Have a request told, and return at once."""
+        """Queue a message about a request, and return at once."""
         message = WebhookMessage(
             request.approval_id, self._write(request), request.expires_at.timestamp()
         )
@@ -167,7 +167,7 @@ class Webhook:
             self._undelivered.pop(id(message), None)
 
     async def _deliver(self, message: WebhookMessage) -> None:
-        """Try until the target takes the message, or it is of no use any more."""
+        """Try until the target accepts the message, or the message has become useless."""
         problem = ""
         for attempt in range(self._attempts):
             if attempt:
@@ -199,7 +199,7 @@ class Webhook:
             self._log_loss(message, reason, exc)
 
     async def _try_once(self, message: WebhookMessage) -> tuple[int | None, str]:
-        """Return the status that the target answered, if it did, and what is wrong."""
+        """Return the status of the target's answer, if there was one, and what is wrong."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 status = await post(self._target, self._sign(message), message.body)
@@ -284,7 +284,9 @@ def _map_texts(value: Any, change: Any) -> Any:
 
 
 def _fill_in(template: Mapping[str, Any], told: Mapping[str, Any]) -> Any:
-    """Return the template with its names filled in; a text that is one name stays what it is."""
+    """Return the template with its names filled in. A text that is only one name becomes the value
+    itself.
+    """
 
     def fill(text: str) -> Any:
         return _PLACEHOLDER.sub(lambda found: _shorten(told[found[1]], found[1]), text)
@@ -303,7 +305,9 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, text in headers.items():
         if not _HEADER.fullmatch(name) or not _is_line(text):
             hint = "Use names of letters and dashes, and texts of one line."
-            raise EdictumConfigError(f"Webhook: the header {name!r:.80} is not one.", hint=hint)
+            raise EdictumConfigError(
+                f"Webhook: the header {name!r:.80} is not a valid header.", hint=hint
+            )
     return dict(headers)
 
 

@@ -1,4 +1,4 @@
-"""The chain of a connection to a database: it goes on behind what was committed."""
+"""The chain of a connection to a database: it continues from what was committed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from edictum.execution.forks import protect
 
 
 class CommittedChain:
-    """Chains the events that one connection writes. A transaction that fails, or of which it is not
-    known whether it did, ends the chain: the next record begins another one.
+    """Chains the events that one connection writes. A transaction that fails, or whose result is
+    unknown, ends the chain: the next record begins another one.
     """
 
     def __init__(self, chain: Chain, path: Path) -> None:
@@ -27,14 +27,12 @@ class CommittedChain:
         protect(self)
 
     def append(self, event: str) -> str:
-        """Return the record of an event, which is given as canonical JSON, for the transaction that
-        is under way.
-        """
+        """Return the record of an event, given as canonical JSON, for the transaction under way."""
         record, self._uncommitted = (self._uncommitted or self._chain.position).append(event)
         return record
 
     def note_commit(self) -> None:
-        """Go on behind what was written; write a head if one is due."""
+        """Continue behind what was committed; write a head if one is due."""
         position, self._uncommitted = self._uncommitted, None
         if position is None:
             return
@@ -45,7 +43,7 @@ class CommittedChain:
                 self._start_timer()
 
     def forget(self) -> None:
-        """Begin another chain, if a transaction with records of this one has failed."""
+        """Begin another chain if a transaction with records of this one has failed."""
         if self._uncommitted is not None:
             self._uncommitted = None
             with self._lock:
@@ -68,7 +66,7 @@ class CommittedChain:
                 self._write_head()
 
     def _start_timer(self) -> None:
-        """See to a head that is due when no event comes."""
+        """Start a timer that writes a due head when no event comes."""
         due = [weakref.WeakMethod(self.write_due_head)]
         self._timer = threading.Timer(self._chain.head_seconds, _call_alive, due)
         self._timer.daemon = True

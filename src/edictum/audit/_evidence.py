@@ -121,7 +121,7 @@ def name_version(texts: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _Selection:
-    """The records that are kept: from one that was asked for to one that a head lists."""
+    """The records to keep: each from one that was asked for up to one that a head lists."""
 
     heads: dict[tuple[str, int], ChainHead]
     versions: set[str] = field(default_factory=set)

@@ -38,7 +38,7 @@ def export(
     check_format(format)
     target = Path(path)
     refuse_chained_log(target)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target.parent / f".{target.name}.{os.getpid()}.part"
     try:
         with ExitStack() as stack:
             file = stack.enter_context(os.fdopen(_create(part), "wb"))
@@ -49,7 +49,7 @@ def export(
         part.replace(target)
     except OSError as exc:
         raise BackendError(
-            f"The export {target} cannot be written: {exc}.",
+            f"The export {target} cannot be written: {exc.strerror or exc}.",
             hint="Check the path, its rights and the disk.",
         ) from exc
     finally:

@@ -1,4 +1,4 @@
-"""Which events a question is about."""
+"""Filters: which events a query asks for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:@-]+")  # what JSON writes as it is, and what
 
 
 class FilterOptions(TypedDict, total=False):
-    """The keywords of a question."""
+    """The keywords of a query."""
 
     since: MomentFilter
     until: MomentFilter
@@ -40,12 +40,12 @@ class FilterOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """The events that a question is about. A field that is empty lets every event pass; of several
-    names in a field one is enough.
+    """The events that a query asks for. An empty field lets every event pass; of several names in a
+    field one is enough. ``since`` is included, ``until`` is not.
 
-    ``since`` is included, ``until`` is not. ``session``, ``principal``, ``tool`` and ``contract``
-    are names or globs. A principal is meant by its user, service or organization; a contract by its
-    decision or its objection. ``text`` is searched for in all values, in upper or lower case.
+    ``session``, ``principal``, ``tool`` and ``contract`` are names or globs. A principal is matched
+    by its user, service or organization; a contract by its decision or its objection. ``text`` is
+    searched for in all values, ignoring case.
     """
 
     since: datetime | None = None
@@ -102,7 +102,7 @@ class EventFilter:
 
 
 def read_filter(options: FilterOptions) -> EventFilter:
-    """Return the filter that keywords ask for; a value that no event can have raises."""
+    """Return the filter for these keywords; raise for a value that no event can have."""
     now = datetime.now(UTC)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := given.keys() - {item.name for item in fields(EventFilter)}:
@@ -114,7 +114,15 @@ def read_filter(options: FilterOptions) -> EventFilter:
             given[name] = (value,) if isinstance(value, str) else tuple(value)
     _check_values("action", given.get("action", ()), ACTIONS)
     _check_values("outcome", given.get("outcome", ()), OUTCOMES)
-    return EventFilter(**given)
+    wanted = EventFilter(**given)
+    _check_period(wanted)
+    return wanted
+
+
+def _check_period(wanted: EventFilter) -> None:
+    if wanted.since and wanted.until and wanted.since > wanted.until:
+        hint = "No event is in between. Give the earlier time as since."
+        raise EdictumInputError("since is later than until.", hint=hint)
 
 
 def parse_moment(name: str, value: datetime | str, now: datetime) -> datetime:

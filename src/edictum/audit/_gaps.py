@@ -1,5 +1,5 @@
-"""A ledger and an audit together: calls that only one of the two knows of, or knows the end of; and
-what sessions spent, which only the ledger knows.
+"""Gaps between a ledger and an audit: calls that only one of the two knows, or whose end only one
+knows; and what sessions spent, which only the ledger knows.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ ENDING_ACTIONS = ("call_executed", "call_failed")
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """Where a ledger and a log differ. If ``in_doubt``, it is by so many calls whose process ended
-    while their bodies ran: the log has their beginning, and the ledger counts them as failed.
+    """Where a ledger and a log differ. ``in_doubt`` calls explain a difference: their process ended
+    while their bodies ran, so the log has only their beginning, and the ledger counts them as
+    failed.
     """
 
     text: str
@@ -34,13 +35,14 @@ class LedgerDifference:
 
 @dataclass(slots=True)
 class SessionTally:
-    """What a log tells of a session, since it was last begun."""
+    """What a log says about a session, since its latest beginning."""
 
     counted: Counters  # by the ledger, when the comparison began
     attempts: int = 0  # the highest number that an event has
     executions: int = 0  # the highest number that the end of a call has
+    all_ends: int = 0  # events that close a call
     ends: int = 0  # events that close a call, up to what the ledger has counted
-    failed_ends: int = 0  # of those, how many tell of a failure
+    failed_ends: int = 0  # of those, how many report a failure
     open_calls: set[Any] = field(default_factory=set)
     first: tuple[Any, ...] = ()  # the call that made the first attempt
 
@@ -52,14 +54,14 @@ class SessionTally:
             self._begin(event)
         self.attempts = max(self.attempts, attempts)
         if is_end:
-            self.executions = max(self.executions, executions)
+            self.executions, self.all_ends = max(self.executions, executions), self.all_ends + 1
             is_counted = executions <= self.counted.executions
             self.ends += is_counted
             self.failed_ends += is_counted and event["action"] == "call_failed"
         if event.get("outcome"):
-            self.open_calls.discard(event.get("call_id"))
+            self.open_calls.discard(_identify_call(event))
         elif event["action"] in OPENING_ACTIONS and len(self.open_calls) < MAX_OPEN_CALLS:
-            self.open_calls.add(event.get("call_id"))
+            self.open_calls.add(_identify_call(event))
 
     def count_in_doubt(self) -> int:
         """Return how many calls began in the log, have no end there, and failed in the ledger."""
@@ -70,13 +72,21 @@ class SessionTally:
     def _begin(self, event: EventData) -> None:
         """Start anew with the first attempt of a session that was reset or forgotten meanwhile.
 
-        The call that made the first attempt has more than one event if a person was asked about it.
+        The call that made the first attempt has more than one event if a person was asked about it,
+        and others may have ended before the first of them. The numbers of the ended calls show
+        whether the session began before the log.
         """
-        call = (event.get("instance_id"), event.get("call_index"), event.get("call_id"))
-        if call != self.first and self.ends:
-            self.attempts = self.executions = self.ends = self.failed_ends = 0
+        call = _identify_call(event)
+        is_cut = self.executions > self.all_ends
+        if call != self.first and self.ends and (self.first or is_cut):
+            self.attempts = self.executions = self.ends = self.failed_ends = self.all_ends = 0
             self.open_calls.clear()
         self.first = call
+
+
+def _identify_call(event: EventData) -> tuple[Any, ...]:
+    """Return what the events of one call share: another process may use its id again."""
+    return event.get("instance_id"), event.get("call_index"), event.get("call_id")
 
 
 def compare_with_ledger(events: Iterable[EventData], ledger: Any) -> Iterator[LedgerDifference]:
@@ -104,8 +114,8 @@ def compare_with_ledger(events: Iterable[EventData], ledger: Any) -> Iterator[Le
 def _explain_difference(
     tally: SessionTally, counted: Counters, known: int, in_doubt: int
 ) -> str | None:
-    """Return how a session differs that the ledger had counted so far when the log was read, and
-    now has ``known`` calls that ran.
+    """Return how a session differs. ``counted`` are the ledger's counters when the log was read,
+    ``known`` the calls that it counts now.
     """
     if tally.executions > known:
         return (

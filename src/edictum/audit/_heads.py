@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -120,7 +121,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 def name_heads(path: Path) -> Path:
     """Return the file of heads of a log."""
-    return path.with_name(f"{path.name}.heads")
+    return Path(f"{path}.heads")
 
 
 def refuse_chained_log(path: Path) -> None:
@@ -216,7 +217,7 @@ def read_floor(path: Path) -> float:
 
 
 class SinkChain:
-    """The chain that one sink writes in one process, and the heads it is due."""
+    """The chain that one sink writes in one process, and the heads that are due for it."""
 
     def __init__(
         self, chain: Chain, path: Path, retain_s: float = 0.0, *, fsync: bool = False
@@ -230,21 +231,23 @@ class SinkChain:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Start a chain, in a new process for one; what another one wrote is listed by it."""
+        """Start a chain for a new process. Records of the parent are listed by the parent."""
         self.position = ChainPosition(uuid.uuid4().hex)
         self._ended: list[ChainPosition] = []  # chains of this sink that the next head lists
         self._listed = 0  # the sequence number that the newest head lists
         self._due_at = 0.0
 
     def leave_off(self) -> None:
-        """Go on with a new chain, because it is not known what of the last record was written."""
+        """Continue with a new chain, because it is not known how much of the last record was
+        written.
+        """
         ended = [*self._ended, self.position] if self.position.sequence else self._ended
         due_at = self._due_at
         self.start_anew()
         self._ended, self._due_at = ended, due_at
 
     def advance(self, position: ChainPosition) -> bool:
-        """Go on behind a record that was written; return whether a head is due."""
+        """Continue behind a record that was written; return whether a head is due."""
         now, count = time.monotonic(), position.sequence - self._listed
         if count == 1 and not self._ended:
             self._due_at = now + self.head_seconds
@@ -273,7 +276,7 @@ class SinkChain:
 
 
 def _copy_head(line: str, place: HeadCopy) -> None:
-    """Give a head to another place. If that fails, the next head says as much and more."""
+    """Copy a head to another place. If that fails, the next head contains as much and more."""
     try:
         if callable(place):
             place(line)
@@ -307,7 +310,7 @@ class ChainFiles:
         reading.note_progress()
 
 
-def number_lines(file: IO[bytes], reading: LogReading) -> Iterator[NumberedLine]:
+def number_lines(file: BufferedReader, reading: LogReading) -> Iterator[NumberedLine]:
     name = str(file.name)
     for number, line in read_log_lines(file, reading):
         is_first = number == 1 and line is not None and line.startswith(BOM)

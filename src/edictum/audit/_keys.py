@@ -77,7 +77,7 @@ class HeadSigner:
 
 
 class HeadVerifier:
-    """Knows whether a head was signed with the private key of a public one."""
+    """Verifies with a public key whether a head was signed with its private key."""
 
     def __init__(self, path: KeyPath) -> None:
         serialization, ed25519 = _import_cryptography()

@@ -42,8 +42,8 @@ WRITER_THREADS = DaemonPool("edictum-audit")
 
 
 def can_block(sink: Any) -> bool:
-    """Return whether a sink must not be called in an event loop: what it says of itself as
-    ``blocking``, or else whether its ``emit`` is an ordinary function.
+    """Return whether a sink must not be called in an event loop: as its attribute ``blocking``
+    says, or else if its ``emit`` is an ordinary function.
     """
     said = getattr(sink, "blocking", None)
     if said is not None:
@@ -90,7 +90,7 @@ class Writer:
                     return
                 future, function = self._waiting.popleft()
             future.set_result(capture_call(function))
-            del future, function  # hold nothing of the last event while waiting
+            del future, function  # release the last event while waiting
 
     def _fail_all(self, exc: Exception) -> None:
         with self._lock:
@@ -114,7 +114,7 @@ class SinkPort:
         self.failures = 0  # since it last took an event
         self.problem = ""  # why it did not take the newest one
         self.dropped = 0  # events that found no room
-        self._dropped_unsaid = 0  # of those, how many the sink was not told of
+        self._dropped_unsaid = 0  # of those, how many were not reported to the sink
         self._lock = threading.Lock()
         protect(self)
         when_full, size = check_waiting(sink)
@@ -125,7 +125,7 @@ class SinkPort:
             self.emit: Callable[[Any], Awaitable[None] | None] = self._emit_or_drop
         else:
             self.emit = self._emit_in_room if is_bounded else self._call_emit
-        takes_entries = hasattr(sink.emit, "takes_entries")  # else it overrides one that does
+        takes_entries = hasattr(sink.emit, "takes_entries")  # an override has no mark
         is_direct = not self.drops and not is_bounded and takes_entries
         self.writes_at_once = is_direct and bool(getattr(sink, "writes_at_once", False))
 
@@ -138,14 +138,14 @@ class SinkPort:
         return bool(getattr(self.sink, "required", True))
 
     def join_ledger(self, ledger: Any) -> bool:
-        """Return whether the ledger writes events of its steps to this sink, in the same
-        transaction.
+        """Return whether the ledger writes the events of its steps to this sink, in the same
+        transactions.
         """
         join = getattr(self.sink, "join_ledger", None)
         return join is not None and bool(join(ledger))
 
     def prepare(self, entry: Entry) -> Any:
-        """Return an event as the ledger writes it."""
+        """Return an event in the form in which the ledger writes it."""
         sink: Any = self.sink
         return sink.prepare(entry)
 
@@ -162,7 +162,7 @@ class SinkPort:
         return partial(copy_context().run, self._call_emit, event)
 
     def _start(self, give: Callable[[], Any]) -> Awaitable[None]:
-        """Give the sink an event that has its place, which it leaves when it is written."""
+        """Give the sink an event that has its place; it leaves the place when it is written."""
         if self._writer is None:
             return PlacedEvent(give, self._room)
         future = self._writer.submit(give)
@@ -184,14 +184,14 @@ class SinkPort:
         self._send(event)
 
     def _send(self, event: Any) -> None:
-        """Give the sink an event that has its place, and let the caller go on."""
+        """Give the sink an event that has its place, without waiting for the sink."""
         try:
             give = self._prepare(event)
             if self._writer is None:
                 sent = PORTAL.start(_finish(give))
             else:
                 sent = self._writer.submit(give)
-        except Exception as exc:  # such as no thread to be had
+        except Exception as exc:  # such as a thread that cannot be started
             self._room.give_back()
             self.note_failure(exc)
         else:
@@ -227,7 +227,7 @@ class SinkPort:
     # --- The end ----------------------------------------------------------------------------------
 
     def close(self) -> Awaitable[None] | None:
-        """Close the sink, behind all events that it was given."""
+        """Close the sink, after all events that it was given."""
         close = getattr(self.sink, "close", None)
         if self.drops:
             return self._close_when_empty(close)
@@ -332,7 +332,7 @@ def check_waiting(sink: Any) -> tuple[str, int]:
 
 
 async def _await_answer(port: SinkPort, future: Future[Any]) -> None:
-    """Wait for what a sink answers in its thread. The port is kept for as long as that takes."""
+    """Wait for a sink's answer from its thread. The port is kept alive meanwhile."""
     await wait_done(future)
     answer = future.result()
     if type(answer) is Failed and not isinstance(answer.error, USER_ERRORS):

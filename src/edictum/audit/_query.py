@@ -1,4 +1,4 @@
-"""Ask a log: ``query`` returns events, ``report`` what they come to."""
+"""Queries of a log: ``query`` returns events, ``report`` sums them up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def report(
     on_progress: Callable[[LogReading], None] | None = None,
     **wanted: Unpack[FilterOptions],
 ) -> Report:
-    """Return what the events of a source come to; those that match, as in ``query``.
+    """Sum up the events of a source that match, as in ``query``, in a report.
 
     ``contracts`` are the ids of the contracts that were in force: the report says which of them
     never fired. ``ledger`` is the ledger of the same calls, or its URL: the report has the amounts
@@ -96,8 +96,9 @@ class GuardAudit:
         on_progress: Callable[[LogReading], None] | None = None,
         **wanted: Unpack[FilterOptions],
     ) -> Report:
-        """Return what the events that match come to, and which of the guard's contracts never
-        fired. With ``amounts`` the ledger is asked what each session has spent.
+        """Sum up the events that match, and list which of the guard's contracts never fired.
+
+        With ``amounts`` the ledger is asked what each session has spent.
         """
         return report(
             self._find_source(),

@@ -1,7 +1,7 @@
 """Read events back: the port of sinks that keep events, and JSON lines in files.
 
-LogReading takes bounded memory, whatever the size of a file or of a line. What cannot be read is
-counted and said, and reading goes on with the next line.
+LogReading takes bounded memory, whatever the size of a file or of a line. Lines that cannot be read
+are counted and reported, and reading continues with the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from edictum._optional import import_optional
 from edictum.audit._filters import EventData, EventFilter, read_timestamp
@@ -30,7 +30,7 @@ PROGRESS_LINES = 5_000
 ZSTD_CHUNK_BYTES = 4_096  # of compressed data, which may become 30,000 times as much
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
-# What rotation, logrotate and its dateext put behind the name of a file.
+# Suffixes that rotation, logrotate and its dateext append to the name of a file.
 _ROTATED = re.compile(r"(?P<mark>[.-])(?P<number>\d+)(\.gz|\.zst)?|\.gz|\.zst")
 
 
@@ -94,34 +94,34 @@ class JsonLinesReader:
                 yield from filter_events(_read_file(file, wanted, reading), wanted)
         reading.note_progress()
 
-    def open_files(self, stack: ExitStack, reading: LogReading) -> list[IO[bytes]]:
+    def open_files(self, stack: ExitStack, reading: LogReading) -> list[io.BufferedReader]:
         """Return all files, open, oldest first."""
         files = [file for path in self.paths for file in self._open_all(path, stack)]
         reading.bytes_total += sum(os.fstat(file.fileno()).st_size for file in files)
         return files
 
-    def _open_all(self, path: Path, stack: ExitStack) -> list[IO[bytes]]:
+    def _open_all(self, path: Path, stack: ExitStack) -> list[io.BufferedReader]:
         """Open the files of a path, newest first; return them oldest first."""
-        opened: dict[tuple[int, int], IO[bytes]] = {}
+        opened: dict[tuple[int, int], io.BufferedReader] = {}
         for name in [path, *(find_older_files(path) if self.rotated else ())]:
             try:
                 file = stack.enter_context(_open_log(name))
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                raise _unreadable(name, str(exc)) from exc
+                raise unreadable(name, exc.strerror or str(exc)) from exc
             found = os.fstat(file.fileno())
             opened.setdefault((found.st_dev, found.st_ino), file)
         if not opened:
-            raise _unreadable(path, "it does not exist")
+            raise unreadable(path, "it does not exist")
         return list(opened.values())[::-1]
 
 
-def _open_log(path: Path) -> IO[bytes]:
+def _open_log(path: Path) -> io.BufferedReader:
     """Open a file, or what it has been compressed to since it was found."""
     for suffix in ("", *COMPRESSED_SUFFIXES):
         with suppress(FileNotFoundError):
-            return path.with_name(f"{path.name}{suffix}").open("rb")
+            return Path(f"{path}{suffix}").open("rb")
     raise FileNotFoundError(path)
 
 
@@ -152,7 +152,9 @@ def find_older_files(path: Path) -> list[Path]:
 
 
 def _is_copy(path: Path, names: set[str]) -> bool:
-    """Return whether a compressed file stands beside the plain one: it was not finished."""
+    """Return whether a compressed file lies beside its plain file: then compressing was not
+    finished.
+    """
     return path.suffix in COMPRESSED_SUFFIXES and path.stem in names
 
 
@@ -176,7 +178,7 @@ def parse_line(line: bytes) -> EventData | str:
 def parse_body(body: object, where: str, reading: LogReading) -> EventData | None:
     """Return the event of a row of a database; None if it cannot be read, which is noted."""
     reading.lines += 1
-    text = body if isinstance(body, str) else ""  # a database takes other values as well
+    text = body if isinstance(body, str) else ""  # a database accepts other values as well
     reading.bytes_read += len(text)
     if reading.lines % PROGRESS_LINES == 0:
         reading.note_progress()
@@ -187,7 +189,9 @@ def parse_body(body: object, where: str, reading: LogReading) -> EventData | Non
     return event
 
 
-def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Iterator[EventData]:
+def _read_file(
+    file: io.BufferedReader, wanted: EventFilter, reading: LogReading
+) -> Iterator[EventData]:
     """Yield the events of a file, without some that do not match."""
     needles, name = wanted.list_needles(), str(file.name)
     for number, line in read_log_lines(file, reading):
@@ -203,7 +207,9 @@ def _read_file(file: IO[bytes], wanted: EventFilter, reading: LogReading) -> Ite
             yield event
 
 
-def read_log_lines(file: IO[bytes], reading: LogReading) -> Iterator[tuple[int, bytes | None]]:
+def read_log_lines(
+    file: io.BufferedReader, reading: LogReading
+) -> Iterator[tuple[int, bytes | None]]:
     """Yield the lines of an open file, compressed or not, with their numbers; None for one that is
     too long.
     """
@@ -211,7 +217,7 @@ def read_log_lines(file: IO[bytes], reading: LogReading) -> Iterator[tuple[int, 
     for line in _read_lines(_decompress(file), str(file.name), reading):
         number += 1
         if number % PROGRESS_LINES == 0:
-            reading.bytes_read = before + file.tell()
+            reading.bytes_read = before + (file.tell() if file.seekable() else 0)
             reading.note_progress()
         yield number, line
     reading.lines += number
@@ -219,14 +225,14 @@ def read_log_lines(file: IO[bytes], reading: LogReading) -> Iterator[tuple[int, 
 
 
 def _is_unwanted(line: bytes, needles: list[tuple[bytes, ...]]) -> bool:
-    """Return whether a line is whole, and has no event that is asked for."""
+    """Return whether a line is whole, and cannot have an event that the query asks for."""
     for names in needles:
         if not any(name in line for name in names):
             return line.endswith(b"}\n")
     return False
 
 
-def _read_lines(file: IO[bytes], name: str, reading: LogReading) -> Iterator[bytes | None]:
+def _read_lines(file: io.BufferedReader, name: str, reading: LogReading) -> Iterator[bytes | None]:
     """Yield lines; None for one that is too long to be held, which is skipped."""
     try:
         while line := file.readline(MAX_LINE_BYTES):
@@ -240,10 +246,9 @@ def _read_lines(file: IO[bytes], name: str, reading: LogReading) -> Iterator[byt
         reading.note_problem("the file breaks off, or cannot be read", f"{name} ({exc})")
 
 
-def _decompress(file: IO[bytes]) -> IO[bytes]:
+def _decompress(file: io.BufferedReader) -> io.BufferedReader:
     """Return the content of a file, whatever its name says about it."""
-    start = file.read(4)
-    file.seek(0)
+    start = file.peek(4)[:4]  # what comes from a pipe cannot be read again
     if start.startswith(GZIP_MAGIC):
         return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]  # has what is used of it
     if start == ZSTD_MAGIC:
@@ -255,7 +260,7 @@ def _decompress(file: IO[bytes]) -> IO[bytes]:
 class _ZstdContent(io.RawIOBase):
     """What a file of zstd frames holds. A frame that breaks off raises, after what it had."""
 
-    def __init__(self, file: IO[bytes], zstd: Any) -> None:
+    def __init__(self, file: io.BufferedReader, zstd: Any) -> None:
         self._file = file
         self._decompressor = zstd.ZstdDecompressor()
         self._frame = self._decompressor.decompressobj()
@@ -285,7 +290,7 @@ class _ZstdContent(io.RawIOBase):
         while data:
             try:
                 found.append(self._frame.decompress(data))
-            except self._error_type as exc:  # said when what came before it has been read
+            except self._error_type as exc:  # reported once everything before it has been read
                 self._failure = str(exc)
                 break
             self._is_inside, data = not self._frame.eof, self._frame.unused_data
@@ -294,7 +299,7 @@ class _ZstdContent(io.RawIOBase):
         return b"".join(found)
 
 
-def _unreadable(path: Path, why: str) -> EdictumError:
+def unreadable(path: Path, why: str) -> EdictumError:
     return EdictumConfigError(
         f"The audit file {path} cannot be read: {why}.", hint="Check the path and its rights."
     )

@@ -1,4 +1,4 @@
-"""Add events up: one pass, in memory that does not grow with the log."""
+"""Summarize events in one pass, in memory that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ APPROVALS = {
 
 
 class Counts(dict[Any, int]):
-    """How often there was what; 0 for anything else. A Counter, or a defaultdict with its factory,
-    takes longer to make, and there are two for each session.
+    """Counts by key; 0 for a missing one. A Counter, or a defaultdict with its factory, takes
+    longer to create, and each session has two.
     """
 
     def __missing__(self, key: Any) -> int:
@@ -110,7 +110,7 @@ class CallTally:
             self.counts[bound] += count
 
     def find_percentile(self, percent: float) -> float | None:
-        """Return below how many milliseconds so many percent of the calls took."""
+        """Return the milliseconds within which this percentage of the calls ended."""
         bounds = (*DURATION_BOUNDS_MS, float(self.max_ms))
         counts = tuple(self.counts[index] for index in range(len(bounds)))
         found = Histogram(bounds, counts).percentile(percent)
@@ -246,7 +246,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the events of a log come to.
+    """The summary of a log's events.
 
     ``calls`` are those whose end is in the log, by ``outcomes``; ``tools``, ``sessions`` and
     ``principals`` have a ``CallTally`` each. ``denials`` are by source and name of what decided.

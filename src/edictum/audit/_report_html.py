@@ -1,7 +1,7 @@
 """A report as one HTML page that needs nothing else.
 
-The plots are SVG, drawn here; it has no script, and the page forbids itself every request. All
-texts of the log are escaped.
+The plots are SVG, drawn here; it has no script, and its content security policy forbids every
+request. All texts of the log are escaped.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from importlib import resources
 from typing import Any
 
 from edictum._version import __version__
-from edictum.audit._report import CallTally, Report, format_time
+from edictum.audit._report import CallTally, Report
 from edictum.audit._report_tables import (
     ReportTable,
     count_successes,
     escape_hidden,
     find_numeric,
     format_cell,
+    format_period,
     format_share,
     list_tables,
 )
@@ -29,7 +30,7 @@ MAX_BARS = 12
 DAY_MS = 86_400_000
 PLOT_WIDTH, PLOT_HEIGHT, AXIS = 960, 200, 46
 LABEL_WIDTH = 90  # of a moment below the bars
-# Outcomes as the plots stack them: what went well below, what did not on top.
+# Outcomes as the plots stack them: successes below, failures on top.
 SERIES = {
     "executed": "succeeded",
     "artifact": "succeeded, as an artifact",
@@ -73,9 +74,8 @@ def _write_head(report: Report, title: str) -> str:
         for name, value in report.wanted.describe().items()
     )
     asked = f'<p class="asked">Only {_escape(wanted)}</p>' if wanted else ""
-    when = f"{format_time(report.first)} to {format_time(report.last)}"
-    shown = when if report.first else "There are no events."
-    return f"<header><h1>{_escape(title)}</h1><p>{_escape(shown)}</p>{asked}</header>"
+    when = format_period(report)
+    return f"<header><h1>{_escape(title)}</h1><p>{_escape(when)}</p>{asked}</header>"
 
 
 def _write_tiles(report: Report) -> str:
@@ -228,7 +228,7 @@ def _format_start(start: int, width_ms: int, *, with_day: bool) -> str:
 
 
 def _round_up(number: int) -> int:
-    """Return the next number that reads well on an axis."""
+    """Return the next round number, for an axis."""
     magnitude = 1
     while True:
         for factor in (1, 2, 4, 6, 8):

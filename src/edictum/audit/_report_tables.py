@@ -16,11 +16,11 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Share(float):
-    """A number from 0 to 1 that people read in percent."""
+    """A number from 0 to 1, shown in percent."""
 
 
 class Spent(float):
-    """An amount, of which people read all digits."""
+    """An amount, shown with all its digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReportTable:
 
 
 def list_tables(report: Report) -> list[ReportTable]:
-    """Return the tables of a report; one that has nothing to say is left out."""
+    """Return the tables of a report, without empty ones."""
     tables = (
         _tabulate_summary(report),
         _tabulate_tools(report),
@@ -61,7 +61,7 @@ def _tabulate_summary(report: Report) -> ReportTable:
     total = report.total
     prompts = report.prompts_per_100
     rows: list[tuple[str, str]] = [
-        ("time", f"{format_time(report.first)} to {format_time(report.last)}"),
+        ("time", format_period(report)),
         ("events", f"{report.events:,}"),
         ("calls", f"{report.calls:,}"),
         *((name, f"{count:,}") for name, count in report.outcomes.items()),
@@ -74,6 +74,13 @@ def _tabulate_summary(report: Report) -> ReportTable:
         ("policies", f"{len(report.policies):,}"),
     ]
     return ReportTable("Summary", ("what", "value"), tuple(rows))
+
+
+def format_period(report: Report) -> str:
+    """Return the period that the events cover."""
+    if report.first is None:
+        return "There are no events."
+    return f"{format_time(report.first)} to {format_time(report.last)}"
 
 
 def _format_denials(report: Report) -> str:
@@ -155,7 +162,7 @@ def _tabulate_tallies(title: str, name: str, table: BoundedTable[CallTally]) -> 
         )
         for key, tally in table.sort()
     )
-    is_known = any(table.rows)  # nothing can be told apart by the empty name alone
+    is_known = any(table.rows)  # the empty name alone distinguishes nothing
     return ReportTable(title, columns, rows if is_known else (), _name_others(table))
 
 
@@ -195,7 +202,7 @@ def format_share(share: float | None) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Return a cell for a person: numbers with separators, nothing that repaints a terminal."""
+    """Return a cell as text: numbers with separators, and nothing that could repaint a terminal."""
     if value is None:
         return "-"
     if isinstance(value, Share):

@@ -13,7 +13,7 @@ MAX_LINE = 10_000  # callers, cancelled ones among them, that wait for room
 
 
 class Room:
-    """Places for ``size`` events. Who finds none waits in line, or goes without."""
+    """Places for ``size`` events. A caller that finds no place waits in line, or gives up."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -29,7 +29,7 @@ class Room:
         self._emptied: list[Future[None]] = []
 
     def try_take(self) -> bool:
-        """Take a place, if there is one and no caller waits for it; return whether it was taken."""
+        """Take a place if one is free and no caller waits for it; return whether it was taken."""
         with self._lock:
             if self._taken >= self.size or self._line:
                 return False
@@ -37,7 +37,9 @@ class Room:
             return True
 
     def join_line(self) -> Future[None]:
-        """Return a future that is done when a place has been taken, in the order of asking."""
+        """Return a future that is done when a place was taken for the caller, in the order of
+        requests.
+        """
         place: Future[None] = Future()
         with self._lock:
             if len(self._line) >= MAX_LINE:

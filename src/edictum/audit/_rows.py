@@ -1,4 +1,4 @@
-"""Events as rows of a database: what is stored, and how a question becomes a condition."""
+"""Events as rows of a database: what is stored, and how a query becomes SQL conditions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 @record
 class EventRow:
-    """An event, ready to be stored. ``key`` is its own, in all processes.
+    """An event, ready to be stored. ``key`` is unique across processes.
 
     ``head`` is its line of JSON. With a ``tail`` the counters of its session stand between the two:
-    the store fills them in, in the transaction that counts the call. ``is_exact`` is what
-    ``canonicalize`` asks for.
+    the store fills them in, in the transaction that counts the call. ``is_exact`` is that of
+    ``canonicalize``.
     """
 
     key: str
@@ -47,7 +47,7 @@ class EventRow:
         """Return the line with these counters."""
         if self.tail is None:
             return self.head
-        assert counters is not None  # what counts a call answers with them
+        assert counters is not None  # returned by the statement that counts a call
         return f"{self.head}{write_counters(counters.attempts, counters.executions)}{self.tail}"
 
     def write_canonical_line(self, counters: Counters | None) -> str:
@@ -101,7 +101,7 @@ def find_counters(answer: Any) -> Counters | None:
 
 
 def fits_columns(event: EventData, columns: Sequence[Any]) -> bool:
-    """Return whether what is stored beside an event is what the event says."""
+    """Return whether the columns stored beside an event agree with it."""
     at_us, *names = columns
     said = [clean_text(str(event.get(name) or "")) for name in ("session_id", "tool_name")]
     expected = [*said, event["action"], event.get("outcome")]
@@ -110,7 +110,7 @@ def fits_columns(event: EventData, columns: Sequence[Any]) -> bool:
 
 
 def list_conditions(wanted: EventFilter) -> Iterator[tuple[str, str, Any]]:
-    """Yield column, operator and value of what a database can test.
+    """Yield column, operator and value of each condition that a database can test.
 
     The reader tests every event again: times here are rounded, and globs are left to it.
     """

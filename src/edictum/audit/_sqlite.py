@@ -85,8 +85,8 @@ class SqliteEvents(SqliteFile):
 class SqliteEventTable:
     """The events of a file, as one connection writes them within its transactions.
 
-    The connection is known by ``_id``, and its operations by numbers that only grow: what was
-    committed, and is sent again because that could not be told, is not written twice.
+    ``_id`` identifies the connection, and increasing numbers its operations, so that one that was
+    committed, and is sent again because that was not known, is not written twice.
     """
 
     def __init__(self, name: str, chain: CommittedChain | None) -> None:
@@ -96,7 +96,7 @@ class SqliteEventTable:
         self._number = -1  # of the newest operation that was written; -1: to be looked up
 
     def open(self, db: sqlite3.Connection) -> None:
-        """Create the tables where they are missing, and learn what this connection has written."""
+        """Create missing tables, and read what this connection has written."""
         _set_up_events(db, self._name)
         now_us = round(time.time() * MILLION)
         db.execute("DELETE FROM event_writer WHERE at < ?", (now_us - _FORGET_WRITERS_US,))
@@ -107,7 +107,7 @@ class SqliteEventTable:
         self._number = 0 if found is None else found[0]
 
     def note_commit(self) -> None:
-        """Go on behind what was written in a transaction."""
+        """Continue behind what was written in a transaction."""
         if self._chain is not None:
             self._chain.note_commit()
 
@@ -118,7 +118,7 @@ class SqliteEventTable:
             self._chain.forget()
 
     def close(self) -> None:
-        """Say that nothing more is written for now."""
+        """Note that nothing more is written for now."""
         if self._chain is not None:
             self._chain.close()
 
@@ -197,8 +197,8 @@ class SqliteEventReader:
     def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
         """Yield the lines of all events, with their numbers.
 
-        The columns beside an event are not of the chain, and a changed one would hide the event
-        from questions: where they differ, the line gets a blank more, and so does not verify.
+        The chain does not cover the columns beside an event, and a changed one would hide the event
+        from queries. Where they differ, the line gets an extra blank, so that it does not verify.
         """
         with closing(self._open()) as db:
             try:
@@ -230,7 +230,7 @@ class SqliteEventReader:
     def _read_rows(
         self, db: sqlite3.Connection, wanted: EventFilter, reading: LogReading
     ) -> Iterator[tuple[Any, ...]]:
-        """Read page by page: a transaction that lasts would keep SQLite from tidying up."""
+        """Read page by page: a long transaction would keep SQLite from checkpointing."""
         condition, values = _make_condition(wanted)
         first, last = _find_range(db, wanted)
         reading.bytes_total += os.stat(self.path).st_size
@@ -248,7 +248,7 @@ class SqliteEventReader:
 
 
 def _find_range(db: sqlite3.Connection, wanted: EventFilter) -> tuple[int, int]:
-    """Return between which ids the events of the time asked for lie, which an index tells."""
+    """Return the range of ids of the events in the requested time, from an index."""
     times = [it for it in list_conditions(wanted) if it[0] == "at"]
     if not times:
         return 0, int(db.execute("SELECT coalesce(max(id), 0) FROM event").fetchone()[0])

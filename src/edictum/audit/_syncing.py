@@ -50,7 +50,7 @@ class SyncGroup:
         self._is_busy = False
 
     def join(self, number: int) -> PendingWrite:
-        """Return what is done when the function was called after now."""
+        """Return a future that is done when the function was called after this moment."""
         future: Future[None] = Future()
         with self._lock:
             self._waiting.append((number, future))

@@ -345,7 +345,7 @@ class HeadCheck:
             self._found.add_problem("head", place, text)
 
     def finish(self) -> None:
-        """Say what no head could show."""
+        """Report what only all heads together show."""
         found = self._found
         has_none = not found.heads and not found.counts["head"]
         if has_none and self._is_expected:

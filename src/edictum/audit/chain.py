@@ -1,12 +1,10 @@
-"""The chain of an audit log: what makes a changed, removed or added record show.
+"""The chain of an audit log: how changed, removed or added records are detected. Pure: no I/O, no
+clock, no key.
 
-Pure: no I/O, no clock, no key. A *writer* is one sink in one process. Each of its records has a
-sequence number and the hash of the record before it, so several writers share a log without waiting
-for each other. A *head* says how far all writers have come; heads are a chain of their own, and are
-signed.
-
-A record is an event with the member ``_chain``, written as canonical JSON (RFC 8785), where that
-member is the first one::
+A *writer* is one sink in one process. Each of its records has a sequence number and the hash of the
+record before it, so several writers share a log without waiting for each other. A *head* says how
+far all writers have come; heads are a chain of their own, and are signed. A record is an event with
+the member ``_chain``, written as canonical JSON (RFC 8785), where that member is the first one::
 
     {"_chain":{"hash":"…","previous":"…","sequence":7,"writer":"…"},"action":"call_executed",…}
 
@@ -28,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 from edictum.core.values import dumps
 
 GENESIS = "0" * 64  # stands for the hash of the record before the first one
-MAX_EXACT_INT = 2**53 - 1  # larger ones are not the same number to every reader of JSON
+MAX_EXACT_INT = 2**53 - 1  # some readers of JSON round larger numbers
 MAX_LISTED_WRITERS = 100
 
 _START = '{"_chain":{'
@@ -64,8 +62,8 @@ def canonicalize(text: str, *, is_exact: bool = False) -> str:
     ``is_exact`` says that its keys are sorted, that it has no blanks, and numbers as RFC 8785
     writes them: then only characters may have to be written otherwise. Most other texts need no
     more than sorted keys and no blanks, which ``msgspec``, or else the standard library, does
-    quicker. Numbers that are not small and whole, and some unusual characters, they
-    do not write as RFC 8785 says.
+    quicker. They do not write fractions, large numbers and some unusual characters as RFC 8785
+    says.
     """
     if is_exact and ("\\" not in text or _ESCAPE.search(text) is None):
         return text
@@ -118,7 +116,9 @@ _PLAIN_KINDS = frozenset({str, bool, type(None)})
 
 @cache
 def find_codec() -> JsonCodec:
-    """Return what reads JSON without fractions, and what writes it sorted and without blanks."""
+    """Return a function that reads JSON without fractions, and one that writes it sorted and
+    without blanks.
+    """
     try:
         import msgspec
     except ImportError:
@@ -257,7 +257,9 @@ def hash_text(text: bytes) -> str:
 
 
 def read_record(line: bytes) -> ChainRecord | None:
-    """Return what a line says about itself, even if it was cut; None if it is not of a chain."""
+    """Return what a line says about itself, even if the line was cut; None if it is not a chain's
+    record.
+    """
     found = _RECORD.match(line)
     if found is None:
         return None
@@ -415,9 +417,11 @@ def follow_head(
     retain_s: float = 0,
     deleted: Iterable[DeletedFile] = (),
 ) -> ChainHead:
-    """Return the head after the newest one: what that one lists, with what was written since then.
+    """Return the head that follows the newest one: it lists what that one lists, with what was
+    written since.
 
-    Only so many writers that never ended are listed again; the heads before this one list them all.
+    The number of writers listed again that never ended is bounded; the heads before this one list
+    them all.
     """
     listed = {} if last is None else dict(last.open_writers)
     closed = []

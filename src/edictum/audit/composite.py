@@ -43,7 +43,7 @@ class CompositeSink:
     async def _try_all(
         self, act: Callable[[SinkPort], Awaitable[None] | None]
     ) -> dict[SinkPort, Exception]:
-        """Do the same with every sink; return those that raised, with what they raised."""
+        """Call ``act`` with every sink; return those that raised, with their exceptions."""
         failed = {}
         for port in self._ports:
             try:
@@ -62,8 +62,8 @@ class CompositeSink:
 
 
 def list_sinks(sink: AuditSink) -> list[AuditSink]:
-    """Return the sinks of a CompositeSink, or the sink itself: a guard tries each of its sinks in
-    the same way, and one that is its own can be written to by its ledger.
+    """Return the sinks of a CompositeSink, or the sink itself: a guard tries each of them in the
+    same way, and its ledger can write to one directly.
     """
     if type(sink) is not CompositeSink:
         return [sink]

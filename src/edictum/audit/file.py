@@ -49,8 +49,8 @@ class FileAuditSink:
     ``max_bytes`` rotates: the file becomes ``<name>.1``, that one ``<name>.2``, and so on up to
     ``keep`` old files, which ``compress`` compresses. ``fsync=True`` makes each event durable
     before its call goes on; ``fsync="batch"`` does so too, with one ``fsync`` for all calls that
-    wait at a time. ``chain`` makes it show if a record is changed, removed or added;
-    ``retain`` ("180d") keeps a chained log from being deleted earlier, whatever ``keep`` says.
+    wait at a time. ``chain`` makes changed, removed and added records detectable; ``retain``
+    ("180d") keeps a chained log from being deleted earlier, whatever ``keep`` says.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class FileAuditSink:
     def _sync(self, first: int) -> None:
         """Make everything durable that was written before now; events may be written meanwhile.
 
-        ``first`` is the oldest event that waits: if an ``fsync`` failed that it was part of, it has
-        failed, whatever later ones say.
+        ``first`` is the oldest event that waits: if an earlier ``fsync`` that covered it has
+        failed, it has failed, whatever later ones say.
         """
         with self._lock:
             if first <= self._failed:

@@ -68,7 +68,7 @@ class CollectingAuditSink:
         return self._taken.append
 
     def take(self, item: RawEvent | Entry | AuditEvent) -> None:
-        """Keep an event that is made when it is read."""
+        """Keep an item from which an event is made when it is read."""
         if type(item) is Entry and is_large(item.call.args):
             self._take_line(item.to_json())
             return
@@ -88,7 +88,7 @@ class CollectingAuditSink:
         self.take(event)
 
     def _cut(self, size: int | None = None) -> None:
-        """Forget the oldest, down to the size; under the lock."""
+        """Drop the oldest items, down to the size. Needs the lock."""
         excess = len(self._read) + len(self._taken) - (self._max_events if size is None else size)
         if self._bytes == 0:  # no lines: only their number counts
             self._drop_small(max(0, excess))
@@ -100,7 +100,7 @@ class CollectingAuditSink:
             excess -= 1
 
     def _drop_small(self, count: int) -> None:
-        """Forget so many of the oldest, none of which is a line."""
+        """Drop so many of the oldest items, none of which is a line."""
         read = min(count, len(self._read))
         for pop, times in ((self._read.popleft, read), (self._taken.popleft, count - read)):
             for _ in range(times):
@@ -201,7 +201,7 @@ class NoLocalEvents(CollectingAuditSink):
 
 
 def _may_end_call(item: Kept, session_id: str) -> bool:
-    """Return whether an event is of this session and may be the end of a call; making it costs."""
+    """Return whether an item may be the end of a call of this session, without making the event."""
     if isinstance(item, str):
         return session_id in item and event_from_json(item).session_id == session_id
     if isinstance(item, tuple):

@@ -30,8 +30,8 @@ class AuditSink(Protocol):
 
 
 class Written:
-    """What ``emit`` of a sink returns that has written the event: it may be awaited, and need not
-    be. There is one of them, ``WRITTEN``.
+    """What ``emit`` returns when the event is written: it may be awaited, but need not be.
+    ``WRITTEN`` is its one instance.
     """
 
     __slots__ = ()

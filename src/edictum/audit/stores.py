@@ -31,7 +31,13 @@ from edictum.execution.portal import PORTAL
 from edictum.sessions._addresses import Credentials
 from edictum.sessions._batching import DEFAULT_WAIT_S, MAX_BATCH, Operation, SenderPool, Store
 from edictum.sessions._migration import Migration
-from edictum.sessions._urls import Options, read_scheme, read_sqlite_path, take_options
+from edictum.sessions._urls import (
+    Options,
+    migrate_store,
+    read_scheme,
+    read_sqlite_path,
+    take_options,
+)
 
 
 class StoreAuditSink:
@@ -42,7 +48,7 @@ class StoreAuditSink:
     wait, and an event that finds no room is dropped and counted.
     """
 
-    blocking = False  # it waits without a thread
+    blocking = False  # it is awaited without a thread
 
     def __init__(
         self, store: Store, reader: EventReader, wait_s: float, when_full: str, max_waiting: int
@@ -66,8 +72,8 @@ class StoreAuditSink:
 
     @takes_entries
     def emit(self, event: AuditEvent | Entry) -> Awaitable[None]:
-        """Return what the event is waited for with. One that tells how a call ended is sent now,
-        and until it is written, even when the caller is gone.
+        """Return an awaitable of the write. An event that ends a call is sent now, and again until
+        it is written, even when the caller is gone.
         """
         row = make_event_row(self._make_key(), event)
         op = Operation(self._pool, "event" if row.outcome is None else "closing event", row)
@@ -76,8 +82,8 @@ class StoreAuditSink:
         return op
 
     def join_ledger(self, ledger: Any) -> bool:
-        """Let a ledger on the same database commit events with the steps that they tell of; return
-        whether it does.
+        """Let a ledger on the same database commit events together with the steps that they report;
+        return whether it does.
         """
         join = getattr(ledger, "join_audit", None)
         return join is not None and not self.drops_events and bool(join(self._store))
@@ -95,7 +101,7 @@ class StoreAuditSink:
         return self._reader.read_events(wanted, reading)
 
     def check(self) -> Awaitable[None]:
-        """Return if the database can be used; raise what is wrong otherwise."""
+        """Raise the reason if the database cannot be used."""
         return Operation(self._pool, "ping", None)
 
     async def close(self) -> None:
@@ -106,8 +112,8 @@ class StoreAuditSink:
 
 class SqliteAuditSink(StoreAuditSink):
     """Writes events to a SQLite file, which several processes of one machine may share, and which
-    may be that of the sessions. An event is on disk before its call goes on. ``chain`` makes it
-    show if an event is changed, removed or added; heads are written to ``<path>.heads``.
+    may be that of the sessions. An event is on disk before its call goes on. ``chain`` makes
+    changed, removed and added events detectable; heads are written to ``<path>.heads``.
     """
 
     def __init__(
@@ -126,7 +132,7 @@ class SqliteAuditSink(StoreAuditSink):
         settings = read_chain("SqliteAuditSink", chain)
         reader = self._file = _sqlite.SqliteEventReader(self.path)
         store = _sqlite.SqliteEventStore(self.path, settings)
-        store.make_table()  # a key that cannot be read is said here
+        store.make_table()  # an unreadable key is reported here
         super().__init__(store, reader, wait_s, when_full, max_waiting)
 
     def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
@@ -152,7 +158,7 @@ class PostgresAuditSink(StoreAuditSink):
         when_full: str = "block",
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        store = _make_postgres_store(url, credentials)
+        store = _make_postgres_store(url, Options(credentials=credentials))
         reader = _import_postgres().PostgresEventReader(store)
         super().__init__(store, reader, wait_s, when_full, max_waiting)
 
@@ -170,7 +176,7 @@ def open_audit(
     if make is None:
         hint = f"Known: {', '.join(AUDIT_SCHEMES)}. For a file of JSON lines use FileAuditSink."
         raise EdictumConfigError(f"No audit store for {(read_scheme(url) or url)!r}.", hint=hint)
-    sink = make(*take_options(url, {}), chain=chain, when_full=when_full)
+    sink = make(*take_options(url), chain=chain, when_full=when_full)
     try:
         PORTAL.run(sink.check())
     except BackendError:  # it may come up later; until then calls are denied
@@ -188,19 +194,16 @@ def migrate_audit(
     grant_to: str | None = None,
     credentials: Credentials | None = None,
 ) -> Migration:
-    """Set up the table of events on PostgreSQL for programs that may not; return what that took.
+    """Set up the table of events on PostgreSQL, for programs without the right to do so. Returns
+    the Migration.
 
     ``dry_run`` changes nothing: print the answer for the statements and the rights that a program
     needs which does not own the schema. ``grant_to`` is a role that is given these rights: to read
     and to add, not to change or to remove.
     """
-    if not read_scheme(url).startswith("postgres"):
-        hint = "Other stores set themselves up: nothing is to do."
-        raise EdictumConfigError("Only a PostgreSQL audit store can be migrated.", hint=hint)
-    plain, options = take_options(url, {})
-    store = _make_postgres_store(plain, credentials or options.credentials)
-    done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
-    return done
+    return migrate_store(
+        url, "audit store", _make_postgres_store, credentials, dry_run=dry_run, grant_to=grant_to
+    )
 
 
 def open_reader(url: str) -> EventReader:
@@ -209,7 +212,7 @@ def open_reader(url: str) -> EventReader:
     if make is None:
         hint = f"Known: {', '.join(READER_SCHEMES)}."
         raise EdictumConfigError(f"No audit store for {read_scheme(url)!r}.", hint=hint)
-    return make(*take_options(url, {}))
+    return make(*take_options(url))
 
 
 def _open_sqlite_sink(
@@ -239,12 +242,12 @@ def _open_sqlite_reader(url: str, options: Options) -> EventReader:
 
 def _open_postgres_reader(url: str, options: Options) -> EventReader:
     made = _import_postgres()
-    reader: EventReader = made.PostgresEventReader(_make_postgres_store(url, options.credentials))
+    reader: EventReader = made.PostgresEventReader(_make_postgres_store(url, options))
     return reader
 
 
-def _make_postgres_store(url: str, credentials: Credentials | None) -> Any:
-    return _import_postgres().PostgresEventStore(url, credentials=credentials)
+def _make_postgres_store(url: str, options: Options) -> Any:
+    return _import_postgres().PostgresEventStore(url, credentials=options.credentials)
 
 
 def _import_postgres() -> Any:

@@ -1,6 +1,7 @@
-"""Requests by their links: the program that serves the pages says who answers, and takes answers.
+"""Answer requests by their links: the program that serves the pages identifies the approver and
+takes the answer.
 
-So a person whom a contract's ``approvers`` name can answer in a terminal, which reaches neither the
+So a person whom a contract's ``approvers`` name can answer in a terminal that reaches neither the
 store nor the key of the links.
 """
 
@@ -31,13 +32,13 @@ def is_link(text: str) -> bool:
 
 
 class LinkedRequests:
-    """Stands for the queue where requests are named by their links."""
+    """Replaces the queue where requests are named by their links."""
 
     async def get(self, link: str) -> QueuedApproval:
         return await asyncio.to_thread(_open, link, {})
 
     async def answer(self, link: str, approved: bool, **said: Any) -> QueuedApproval:
-        """Fill in the form of the page; the approver is that of the link."""
+        """Submit the form of the page; the approver is that of the link."""
         form = {"answer": "approve" if approved else "deny", "reason": said["reason"] or ""}
         if said.get("args") is not None:
             form |= {"answer": "change", "args": dumps(said["args"])}
@@ -60,9 +61,9 @@ def _write_grant(terms: GrantTerms) -> dict[str, str]:
 
 
 def _open(link: str, form: Mapping[str, str]) -> QueuedApproval:
-    """Return the request of a link, after sending its form if that has fields.
+    """Return the request of a link, after submitting its form if there are fields.
 
-    Raises EdictumInputError when there is none, and when the answer is not taken.
+    Raises EdictumInputError for an unknown request, and when the answer is refused.
     """
     request = Request(link, urlencode(form).encode() or None)  # noqa: S310 - see is_link
     request.add_header("Accept", "application/json")

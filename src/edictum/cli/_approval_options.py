@@ -1,4 +1,4 @@
-"""What the subcommands of ``edictum approvals`` share: the store, who answers, what is shown."""
+"""What the subcommands of ``edictum approvals`` share: the store, the approver, the output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWERED = (  # by the approver; others were withdrawn, or are void, after that
 
 
 def open_store(url: str | None) -> ApprovalQueue:
-    """Return the queue of a URL. A file that is not there is a mistake, not a new queue."""
+    """Return the queue of a URL. A missing file is a mistake, not a new queue."""
     if url is None:
         hint = "Add --store URL, or name requests by their links."
         raise EdictumConfigError("The approval store is not named.", hint=hint)
@@ -92,7 +92,7 @@ def to_json_line(row: Shown) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return times as ISO 8601, and what is in a tuple as plain data as well."""
+    """Return plain data: times as ISO 8601, tuples as lists, dataclasses as dicts."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
@@ -103,21 +103,20 @@ def _to_plain(value: Any) -> Any:
 
 
 def format_moment(moment: datetime) -> str:
-    """Return a time as the clock on the wall shows it."""
+    """Return a time as local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def format_request(row: QueuedApproval) -> str:
-    """Return all that a person should know of a request, a line for each thing.
-
-    What a model has written cannot begin a line, or repaint the screen.
+    """Return everything that a person should know of a request, one line each. Text of a model
+    cannot begin a line, or repaint the screen.
     """
     lines = [f"{name:<10} {escape_hidden(text)}" for name, text in _list_facts(row) if text]
     return "\n".join(lines)
 
 
 def _list_context(row: QueuedApproval) -> Iterator[tuple[str, str]]:
-    """Yield what helps to decide, as the page of the request says it."""
+    """Yield the context of a request, in the words of its page."""
     yield from _list_news(row)
     for asker in row.context.get("asked_by") or ():
         yield "asked by", f"{asker['type']} {asker['name']}: {asker['message']}"

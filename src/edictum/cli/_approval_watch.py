@@ -51,8 +51,8 @@ class _Watch:
         self._problem = ""  # why the store cannot be asked
 
     def _list_new(self) -> list[QueuedApproval]:
-        """Return pending requests that were not seen yet, the oldest first; none while the store
-        does not answer, which is told once.
+        """Return pending requests not seen before, the oldest first; none while the store does not
+        answer, which is reported once.
         """
         try:
             found, problem = self._list_pending(), ""
@@ -78,7 +78,7 @@ class _Watch:
             time.sleep(WATCH_EVERY_S)
 
     def ask_all(self, approver: str) -> int:
-        """Show one request after the other, and do what the keys say."""
+        """Show one request after the other, and act on the keys that are pressed."""
         shown: str | None = None
         with _open_terminal() as terminal:
             print("Requests are shown as they come; q quits.", flush=True)
@@ -158,17 +158,17 @@ class Terminal:
         self._before = modes.tcgetattr(fd)
 
     def take_keys(self) -> None:
-        """Give each key at once, and do not show it."""
+        """Switch to reading single keys without echo."""
         now = self._modes.tcgetattr(self._fd)
         now[3] &= ~(self._modes.ECHO | self._modes.ICANON)
         self._modes.tcsetattr(self._fd, self._modes.TCSADRAIN, now)
 
     def restore(self) -> None:
-        """Read lines again, as before."""
+        """Switch back to reading lines."""
         self._modes.tcsetattr(self._fd, self._modes.TCSADRAIN, self._before)
 
     def forget_keys(self) -> None:
-        """Forget what was typed and not read yet."""
+        """Discard keys that were typed and not read yet."""
         self._modes.tcflush(self._fd, self._modes.TCIFLUSH)
 
     def read_key(self, timeout_s: float) -> str:
@@ -179,7 +179,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def in_lines(self) -> Iterator[None]:
-        """Let a person type a line, or use an editor."""
+        """Read lines within this context, so that a person can type one, or use an editor."""
         self.restore()
         try:
             yield

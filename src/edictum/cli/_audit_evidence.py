@@ -1,4 +1,4 @@
-"""``edictum audit evidence FILE --to FILE``: events, and what proves them."""
+"""``edictum audit evidence FILE --to FILE``: events, and the records that prove them."""
 
 from __future__ import annotations
 

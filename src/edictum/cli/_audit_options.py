@@ -27,13 +27,24 @@ BAR_WIDTH = 30
 def add_files(parser: argparse.ArgumentParser) -> None:
     what = (
         "JSON lines, plain, gzip or zstd, with the rotated files beside it; or the URL of a"
-        " database, such as sqlite:///audit.db"
+        " database, such as sqlite:///audit.db; - is what comes by a pipe"
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help=what)
+    parser.add_argument("files", nargs="+", metavar="FILE", type=_name_file, help=what)
+
+
+def _name_file(name: str) -> str:
+    return "/dev/stdin" if name == "-" else name
+
+
+def read_count(text: str) -> int:
+    """Return a number of events that an option was given."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which events are meant."""
+    """Add the options that select events."""
     group = parser.add_argument_group(
         "filters",
         "An option may be given several times; names of sessions, tools ... may be globs.",
@@ -82,7 +93,7 @@ class ProgressBar:
         return f"[{bar:<{BAR_WIDTH}}] {share:4.0%}  {speed:,.0f} MB/s"
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._is_visible:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -103,7 +114,7 @@ def make_row(event: EventData) -> tuple[str, ...]:
 
 
 def print_tables(tables: Iterable[ReportTable]) -> None:
-    """Print tables: with rich on a terminal, if it is installed; as plain text else."""
+    """Print tables: with rich on a terminal if it is installed, else as plain text."""
     console = _open_console()
     for table in tables:
         if console is None:

@@ -16,6 +16,7 @@ from edictum.cli._audit_options import (
     add_filters,
     make_row,
     print_tables,
+    read_count,
     read_filter_options,
     tell_problems,
 )
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats.add_argument("--json", action="store_true", help="the events as JSON lines")
     formats.add_argument("--csv", action="store_true", help="the events as CSV")
     what = f"at most so many events (a table has at most {MAX_QUERY_ROWS:,})"
-    parser.add_argument("--limit", type=int, metavar="N", help=what)
+    parser.add_argument("--limit", type=read_count, metavar="N", help=what)
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:

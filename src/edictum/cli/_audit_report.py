@@ -1,4 +1,4 @@
-"""``edictum audit report FILE ...``: what the events of a log come to."""
+"""``edictum audit report FILE ...``: the events of a log, summed up."""
 
 from __future__ import annotations
 

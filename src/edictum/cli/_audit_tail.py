@@ -1,4 +1,4 @@
-"""``edictum audit tail FILE``: the newest events, and those that come."""
+"""``edictum audit tail FILE``: the newest events, and new ones as they come."""
 
 from __future__ import annotations
 
@@ -13,9 +13,22 @@ from pathlib import Path
 
 from edictum.audit import LogReading
 from edictum.audit._filters import EventData, EventFilter, read_filter
-from edictum.audit._reading import GZIP_MAGIC, MAX_LINE_BYTES, TOO_LONG, ZSTD_MAGIC, parse_line
+from edictum.audit._reading import (
+    GZIP_MAGIC,
+    MAX_LINE_BYTES,
+    TOO_LONG,
+    ZSTD_MAGIC,
+    parse_line,
+    unreadable,
+)
 from edictum.audit._report_tables import format_cell
-from edictum.cli._audit_options import add_filters, make_row, read_filter_options, tell_problems
+from edictum.cli._audit_options import (
+    add_filters,
+    make_row,
+    read_count,
+    read_filter_options,
+    tell_problems,
+)
 from edictum.core.values import write_sorted
 from edictum.errors import EdictumConfigError
 
@@ -26,7 +39,9 @@ COMPRESSED = (GZIP_MAGIC, ZSTD_MAGIC)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON lines that a FileAuditSink writes")
-    parser.add_argument("-n", type=int, default=10, metavar="N", dest="count", help="so many")
+    parser.add_argument(
+        "-n", type=read_count, default=10, metavar="N", dest="count", help="so many"
+    )
     follow = "go on with events that come, over rotations too, until Ctrl-C"
     parser.add_argument("-f", "--follow", action="store_true", help=follow)
     parser.add_argument("--json", action="store_true", help="the events as JSON lines")
@@ -41,7 +56,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
         hint = "Use edictum audit query, with --since."
         raise EdictumConfigError(f"tail reads files of JSON lines, not {scheme}://.", hint=hint)
     with closing(LogTail(Path(options.file), wanted)) as log:
-        for event in log.read_last(max(options.count, 0)):
+        for event in log.read_last(options.count):
             _print_event(event, as_json=options.json)
         for event in log.follow() if options.follow else ():
             _print_event(event, as_json=options.json)
@@ -57,10 +72,14 @@ def _open_file(path: Path) -> BufferedReader:
     try:
         return path.open("rb")
     except OSError as exc:
-        raise EdictumConfigError(
-            f"The audit file {path} cannot be read: {exc.strerror}.",
-            hint="Check the path and its rights.",
-        ) from exc
+        raise unreadable(path, exc.strerror or str(exc)) from exc
+
+
+def _find_obstacle(file: BufferedReader) -> str:
+    """Return why a file cannot be read from its end; nothing if it can."""
+    if not file.seekable():
+        return "a pipe"
+    return "compressed" if file.peek(4).startswith(COMPRESSED) else ""
 
 
 class LogTail:
@@ -72,10 +91,10 @@ class LogTail:
         self._path = path
         self._tests = wanted.list_tests()
         self._file: BufferedReader = _open_file(path)
-        if self._file.peek(4).startswith(COMPRESSED):
+        if why := _find_obstacle(self._file):
             self.close()
             hint = "Use edictum audit query."
-            raise EdictumConfigError(f"tail cannot read {path}: it is compressed.", hint=hint)
+            raise EdictumConfigError(f"tail cannot read {path}: it is {why}.", hint=hint)
         self.reading = LogReading()
         self._is_inside = False  # of a line of which the rest is not read
 

@@ -1,4 +1,4 @@
-"""``edictum audit verify FILE``: what is wrong with a chained log."""
+"""``edictum audit verify FILE``: check whether a chained log was changed."""
 
 from __future__ import annotations
 

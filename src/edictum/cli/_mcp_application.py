@@ -31,7 +31,7 @@ MESSAGE_KEYS = {"jsonrpc", "method"}
 UNREADABLE_BODY = object()
 FORM_TYPE = "application/x-www-form-urlencoded"
 BAD_CALL = b"Calls of tools are JSON, have an id, and are sent one by one."
-STREAM_REST_S = 1.0  # how long a stream may go on after its answer
+STREAM_REST_S = 1.0  # how long a stream may last after its answer
 SHUTDOWN_S = 5  # how long open requests may take to end when the proxy is stopped
 
 
@@ -82,7 +82,7 @@ class PortApplication:
             await response.end()
 
     async def _live(self, receive: Any, send: Any) -> None:
-        """Say that we are ready, and close when the web server is stopped."""
+        """Report that the application is ready, and close it when the web server is stopped."""
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()

@@ -76,7 +76,7 @@ DROPPED_HEADERS = {
 }
 # They repeat what a request says.
 ROUTING_HEADERS = {"mcp-method", "mcp-name", VERSION_HEADER}
-# Those of a request that has a body, and a stream that goes on with an earlier one has none.
+# Those of a request that has a body, and a stream that continues an earlier one has none.
 BODY_HEADERS = {"content-type", "accept", "last-event-id"}
 # What passes of the answer to a call, unless its status is 200, by which nothing passes.
 REFUSAL_HEADERS = {
@@ -84,6 +84,7 @@ REFUSAL_HEADERS = {
     *(b"access-control-allow-origin", b"access-control-expose-headers"),
 }
 UNJUDGED = "The answer can no longer be judged: this stream was left for too long."
+UNREACHABLE = "The server cannot be reached ({})."
 BEGUN_S = 0.1  # after which a call is answered by a stream, if the server answers by one
 MAX_SESSIONS = 100_000  # of clients, that are remembered
 
@@ -158,7 +159,7 @@ class Gateway(PortApplication):
         return self._client.stream(scope["method"], place, headers=headers, content=body)
 
     def _resume_stream(self, scope: Any, event_id: str | None) -> Any:
-        """Open the stream that goes on with the answer to a request, after an event of it."""
+        """Open the stream that continues the answer to a request, after an event of it."""
         headers = _list_headers(scope, DROPPED_HEADERS | BODY_HEADERS)
         headers += [("accept", EVENTS_TYPE), ("last-event-id", event_id or "")]
         return self._client.stream("GET", self._origin + _get_target(scope), headers=headers)
@@ -261,7 +262,7 @@ class Gateway(PortApplication):
     async def _pass_own_events(
         self, scope: Any, got: Any, held: AsyncExitStack, stream: ReplyStream
     ) -> None:
-        """Pass on what the server says of its own accord. An answer among it was not judged."""
+        """Pass on messages that the server sends unasked. An answer among them was not judged."""
         owner, is_resumed = _get_owner(scope), bool(get_headers(scope, b"last-event-id"))
 
         def keep(message: MCPMessage) -> MCPMessage | None:
@@ -290,7 +291,7 @@ class Gateway(PortApplication):
         """Serve a client of HTTP+SSE, for as long as it reads its stream."""
         here = self._origin + _get_target(scope)
         place = make_path(urljoin(here, first.data.strip()), self._origin)
-        if place is None or place in self._sse:  # nor could answers to two clients be told apart
+        if place is None or place in self._sse:  # nor could answers to two clients be distinguished
             raise ConnectionError("clients of this stream would send to another server's place")
         self._sse[place] = session = SseSession(self._adapter, stream, self._post, place)
         try:
@@ -311,7 +312,7 @@ class Gateway(PortApplication):
     async def _govern(
         self, scope: Any, request: MCPMessage, response: Response, client: MCPClient
     ) -> None:
-        """Govern one call. What the server says before its answer is streamed as it is."""
+        """Govern one call. Messages of the server before its answer are streamed unchanged."""
         stream = ReplyStream(self._times.silence_s, {normalize_id(request["id"])})
         status, client = ServerStatus(), self._add_elicitation(scope, client, stream)
 
@@ -359,7 +360,7 @@ class Gateway(PortApplication):
     ) -> MCPMessage:
         async with AsyncExitStack() as held:
             opening = self._open_stream(scope, json.dumps(message).encode(), routing)
-            got = await held.enter_async_context(opening)
+            got = await _enter_response(held, opening)
             if got.status_code != 200:
                 status.code = got.status_code
                 status.headers = _keep_refusal_headers(self._keep_headers(got.headers, scope))
@@ -386,7 +387,7 @@ class Gateway(PortApplication):
 
         async def read_rest() -> None:
             with suppress(Exception):  # the answer has been passed on: what fails now does no harm
-                async with held, asyncio.timeout(self._times.rest_s):  # close one that goes on
+                async with held, asyncio.timeout(self._times.rest_s):  # close one that continues
                     async for _ in events:
                         pass
 
@@ -505,11 +506,19 @@ def _get_owner(scope: Any) -> Owner:
     return session, token
 
 
+async def _enter_response(held: AsyncExitStack, opening: Any) -> Any:
+    """Return the response to a call; a failure does not tell the client where the server is."""
+    try:
+        return await held.enter_async_context(opening)
+    except Exception as exc:
+        raise ConnectionError(UNREACHABLE.format(type(exc).__name__)) from exc
+
+
 async def _say_unreachable(parsed: Any, exc: Exception, response: Response) -> None:
     kind = type(exc).__name__
     log(MCP_DROPPED, "a message could not be passed on to the server: %s", kind)
     message_id = parsed["id"] if is_request(parsed) else None
-    error = make_error_response(message_id, f"The server cannot be reached ({kind}).")
+    error = make_error_response(message_id, UNREACHABLE.format(kind))
     await response.respond(502, JSON_TYPE, json.dumps(error).encode())
 
 

@@ -1,7 +1,7 @@
 """MCP over HTTP for a server that is started with a command: each session has a process of its own.
 
 A session begins with ``initialize`` and ends when its client says so, does nothing for a while, or
-its process ends; a client that goes on with an ended session is told to begin a new one.
+its process ends; a client that uses an ended session is told to begin a new one.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class HostedServers(PortApplication):
             await response.respond(405, TEXT, b"")
 
     async def _use(self, session: HostedSession, work: Any) -> None:
-        """Do the work of a request; a session that is then not used for long is ended."""
+        """Serve a request; the session is ended if it is then idle for too long."""
         session.uses += 1
         try:
             await work
@@ -183,7 +183,7 @@ class HostedSession:
         self._owner = client.identify().session_id
         self._relay = Relay(adapter, self._to_client, server.send, client)
         self._answers: dict[MessageKey, ReplyStream] = {}  # of open requests
-        self._own = ReplyStream(silence_s)  # what the server says of its own accord
+        self._own = ReplyStream(silence_s)  # messages that the server sends unasked
         self._timeout_s = STOP_TIMEOUT_S
         self.uses = 0  # requests that are open
         self.idle: asyncio.TimerHandle | None = None
@@ -193,7 +193,7 @@ class HostedSession:
         return bool(MCPClient(self._id, principal).identify().session_id == self._owner)
 
     def set_principal(self, principal: Principal | None) -> None:
-        """Take over what the client's last token says."""
+        """Use the claims of the client's last token."""
         self._relay.client = MCPClient(self._id, principal)
 
     async def close(self, timeout_s: float) -> None:
@@ -254,7 +254,7 @@ class HostedSession:
             self._own.offer(event)
 
     async def _run(self) -> None:
-        """Pass on what the server says until it ends; then nothing stays open."""
+        """Pass on the server's messages until it ends; then nothing stays open."""
         try:
             async for message in self._server.messages():
                 await self._relay.from_server(message)

@@ -41,7 +41,7 @@ OLDER_STATUS = {400, 404, 405}  # by which a server of HTTP+SSE refuses to be gr
 
 
 def make_http_client(headers: Mapping[str, str], *, keeps_cookies: bool = True) -> Any:
-    """Return a client. One for several users keeps no cookies: they would be those of another."""
+    """Return a client. One for several users keeps no cookies, which users would share."""
     httpx = import_optional("httpx", "mcp")
     jar = CookieJar(DefaultCookiePolicy(allowed_domains=None if keeps_cookies else []))
     limits = httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S)
@@ -133,7 +133,7 @@ class ServerUrl:
         raise ConnectionError(f"the server answered with status {response.status_code}")
 
     async def _read_answer(self, message: MCPMessage, response: Any) -> bool:
-        """Deliver what a response says, and what a stream that goes on with it says."""
+        """Deliver the messages of a response, and of the streams that continue it."""
         is_answered = not is_request(message)  # it wants none
         async with aclosing(
             read_with_resumption(response, self._open, lambda: is_answered)
@@ -161,7 +161,7 @@ class ServerUrl:
         return self._client.stream("GET", self._url, headers=headers)
 
     async def _listen(self) -> None:
-        """Deliver what the server says of its own accord; many offer no such stream."""
+        """Deliver messages that the server sends unasked; many offer no such stream."""
         if self._sse is not None:
             return
         async with aclosing(read_again_and_again(self._open)) as events:
@@ -212,7 +212,7 @@ class SseServer:
             raise ConnectionError(f"the server answered with status {response.status_code}")
 
     async def read(self) -> None:
-        """Deliver what the server says until its stream ends; then nothing else can be answered."""
+        """Deliver the server's messages until its stream ends; then nothing can be answered."""
         try:
             opening = self._client.stream("GET", self._url, headers=ACCEPT_EVENTS)
             async with opening as response, aclosing(iter_answer(response)) as events:

@@ -62,7 +62,7 @@ def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
 class JoinedWrites:
     """A transport that sends what is written in one turn of the event loop with one system call.
 
-    A client that is sent the head of an answer alone wakes for nothing.
+    A client that receives only the head of an answer wakes up in vain.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:

@@ -47,7 +47,7 @@ async def answer_call(
 
 
 class Relay:
-    """Takes what client and server say, and passes it on with ``to_client`` and ``to_server``."""
+    """Passes the messages of client and server on with ``to_client`` and ``to_server``."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Relay:
             try:
                 await self._pass_to_server(message)
             except OSError:
-                raise  # one of both sides is gone
+                raise  # one side is gone
             except Exception as exc:
                 kind = type(exc).__name__
                 log(MCP_DROPPED, "a message of the client could not be passed on: %s", kind)

@@ -1,4 +1,4 @@
-"""Event streams of a server that are opened again where they ended too early."""
+"""Resume event streams of a server that ended too early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_FAILURES = 5  # in a row
 
 
 class NotResumed(ConnectionError):
-    """The server does not go on with a stream that it ended."""
+    """The server does not resume a stream that it ended."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class StreamPosition:
 async def read_with_resumption(
     response: Any, reopen: Reopen, is_done: Callable[[], bool]
 ) -> AsyncGenerator[StreamEvent, None]:
-    """Yield the events of an answer, and of the streams that go on with it until it is done.
+    """Yield the events of an answer, and of the streams that continue it, until it is done.
 
     A stream without event ids ends where it ends; one that broke off raises what broke it.
     """

@@ -169,7 +169,7 @@ def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
     async def run() -> int:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        with suppress(NotImplementedError):  # on Windows there is no such signal
+        with suppress(NotImplementedError):  # Windows lacks this signal
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
         return await work
 

@@ -48,7 +48,7 @@ class Response:
         await self.write(body, is_last=True)
 
     async def refuse_token(self, metadata_url: str | None = None) -> None:
-        """Say that a valid token is needed, and where it is told who makes them."""
+        """Answer that a valid token is needed, and where clients learn who issues tokens."""
         more = "" if metadata_url is None else f', resource_metadata="{metadata_url}"'
         challenge = f'Bearer error="invalid_token"{more}'
         await self.start(401, [(b"www-authenticate", challenge.encode("latin-1"))])

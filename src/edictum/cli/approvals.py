@@ -1,4 +1,4 @@
-"""``edictum approvals``: see what is asked in an approval store, and answer it."""
+"""``edictum approvals``: list the requests in an approval store, and answer them."""
 
 from __future__ import annotations
 

@@ -41,11 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = import_module(COMMANDS[options.command][0]).run(options, rest)
     except (EdictumError, OSError) as exc:
-        print(f"edictum {options.command}: {exc}", file=sys.stderr)
+        print(f"edictum {options.command}: {_describe(exc)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _describe(error: EdictumError | OSError) -> str:
+    """Return what is wrong; the text of an error about a file begins with a number."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename} cannot be used: {error.strerror}. Check the path and its rights."
+    return str(error)
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

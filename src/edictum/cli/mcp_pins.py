@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, rest: list[str]) -> int:
-    """Show, accept or print; return 1 if something is refused still."""
+    """Show, accept or print descriptions; return 1 if something is still refused."""
     if rest:
         hint = "Put the names of tools after --accept."
         raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)

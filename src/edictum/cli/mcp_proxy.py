@@ -1,7 +1,7 @@
 """``edictum mcp-proxy --contracts FILE ... -- <command or url>``: a governing proxy for MCP.
 
-A client starts it in the place of the server, over stdio; with ``--http`` it listens on a port, for
-a server that has a URL. What it was given is checked before it serves a client.
+A client starts it in place of the server, over stdio; with ``--http`` it listens on a port, for a
+server that has a URL. Its options are checked before it serves a client.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_caller_arguments(add: Callable[..., Any]) -> None:
-    """Add the options that say who makes the calls."""
+    """Add the options that identify the caller."""
     add("--environment", metavar="NAME", help="what contracts read as 'environment'")
     session = "the session in which the calls of all clients are counted"
     add("--session", metavar="ID", help=session)
@@ -133,7 +133,7 @@ def _make_adapter(options: argparse.Namespace) -> MCPAdapter:
 
 
 def _make_verifier(options: argparse.Namespace) -> TokenVerifier | None:
-    """Return what verifies the tokens of clients; None if they need none."""
+    """Return a verifier of the clients' tokens; None if they need none."""
     if options.verify_token is not None:
         return TokenVerifier(import_attribute("--verify-token", options.verify_token))
     if options.jwks is not None:
@@ -165,7 +165,7 @@ def _check_command(options: argparse.Namespace, url: str | None, command: str) -
 
 
 def _check_tokens(options: argparse.Namespace) -> None:
-    """Raise for options about tokens that do not go together."""
+    """Raise for options about tokens that contradict each other."""
     about = (options.jwks, options.verify_token)
     if any(about) and options.http is None:
         hint = "Over stdio there is one client; name its user with --principal."
@@ -181,22 +181,24 @@ def _check_tokens(options: argparse.Namespace) -> None:
 
 
 def _find_url(rest: list[str]) -> str | None:
-    """Return the url of the server; None for one that is a command."""
+    """Return the URL of the server; None if it is a command."""
     if not rest:
         hint = "Put its command or its url after --."
         raise EdictumConfigError("No server was given.", hint=hint)
-    if not rest[0].lower().startswith(("http://", "https://")):
+    if "://" not in rest[0]:
         return None
+    hint = "Write it as https://example.com/mcp."
+    if not rest[0].lower().startswith(("http://", "https://")):
+        raise EdictumConfigError(f"The url {rest[0]!r} is not one of HTTP.", hint=hint)
     if len(rest) > 1:
-        hint = "Put options before --, and nothing after a url."
-        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint=hint)
+        rule = "Put options before --, and nothing after a url."
+        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint=rule)
     try:
         parts = urlsplit(rest[0])
         is_valid = bool(parts.hostname) and parts.port != 0  # .port raises if it is not a number
     except ValueError:
         is_valid = False
     if not is_valid:
-        hint = "Write it as https://example.com/mcp."
         raise EdictumConfigError(f"The url {rest[0]!r} has no valid host and port.", hint=hint)
     return rest[0]
 
@@ -220,7 +222,9 @@ def _make_guard(options: argparse.Namespace) -> Edictum:
 
 
 def _make_approvals(named: list[str]) -> ApprovalBackend | None:
-    """Return the backend of approvals: with 'client' and another one, that is for the others."""
+    """Return the approval backend: 'client', another one, or both, where the other one is for
+    requests that the client cannot answer.
+    """
     others = [name for name in named if name != "client"]
     if len(others) > 1:
         hint = "Give 'client', one backend, or both."
@@ -231,7 +235,9 @@ def _make_approvals(named: list[str]) -> ApprovalBackend | None:
 
 
 def import_attribute(option: str, place: str) -> Any:
-    """Return what is named as module:attribute, found from the current directory as well."""
+    """Return the object named as module:attribute; modules of the current directory are found
+    too.
+    """
     module, colon, name = place.partition(":")
     if not (colon and module and name):
         hint = "Write it as package.module:name."
@@ -247,7 +253,7 @@ def import_attribute(option: str, place: str) -> Any:
 
 
 def _parse_principal(text: str) -> Principal:
-    """Return the principal of an id, or of pairs such as user_id=ada,role=oncall."""
+    """Return the principal for an id, or for pairs such as user_id=ada,role=oncall."""
     pairs = [
         part.partition("=") for part in (text if "=" in text else f"user_id={text}").split(",")
     ]

@@ -39,7 +39,7 @@ class BundleHash:
 
 @dataclass(frozen=True, slots=True)
 class ComposedBundle:
-    """Several bundles as one, and what became of them."""
+    """Several bundles as one, and a report of how they were combined."""
 
     bundle: Data
     report: CompositionReport
@@ -97,7 +97,7 @@ def compose_bundles(*layers: tuple[Mapping[str, Any], str]) -> ComposedBundle:
     report = CompositionReport()
     first, name = layers[0]
     merged: Data = copy.deepcopy(dict(first))
-    merged.pop("observe_alongside", None)  # the first has nothing to stand beside
+    merged.pop("observe_alongside", None)  # the first layer has no contracts to observe alongside
     sources = {contract["id"]: name for contract in merged.get(_list_key(merged), [])}
     for data, label in layers[1:]:
         layer: Data = copy.deepcopy(dict(data))
@@ -152,9 +152,9 @@ def compile_contracts(
     custom_operators: Mapping[str, Any] | None = None,
     custom_selectors: Mapping[str, Any] | None = None,
 ) -> CompiledBundle:
-    """Return the parts of a bundle that a guard is given in Python.
+    """Return the parts of a bundle as arguments of a guard.
 
-    Raises EdictumConfigError for what cannot be given like that: nothing is left out.
+    Raises EdictumConfigError for a part that no argument can express: nothing is dropped.
     """
     from edictum.contracts._compile import compile_bundle
 

@@ -1,4 +1,4 @@
-"""What programs written for the older library ask a guard."""
+"""The methods of a guard that programs written for the older library call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OlderGuard:
 
     @property
     def tool_registry(self) -> ToolCatalog:
-        """The guard's table of tools; what is registered there holds from then on."""
+        """The guard's table of tools; a tool registered there counts from then on."""
         return GuardTools(self)
 
     def get_preconditions(self, envelope: ToolCall) -> list[Contract]:

@@ -1,7 +1,7 @@
 """GovernancePipeline: how adapters written for the older library ask about a call.
 
-New code uses ``guard.begin()``: between ``pre_execute`` and a count of one's own other calls can
-pass the same limit, a ticket holds its place.
+New code uses ``guard.begin()``, whose ticket reserves the call's slot: after ``pre_execute``, which
+reserves nothing, other calls can pass the same limit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GovernancePipeline:
         self._guard = guard
 
     async def pre_execute(self, envelope: ToolCall, session: Session) -> PreDecision:
-        """Return what a dry run decides: a reading, which holds no place in the session."""
+        """Return the decision of a dry run, which reserves nothing in the session."""
         stated: Any = {
             "session_id": session.session_id,
             "environment": envelope.environment,

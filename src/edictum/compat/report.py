@@ -22,7 +22,7 @@ from edictum.contracts._language import Language
 from edictum.errors import EdictumConfigError
 
 IGNORED_FOLDERS = {"node_modules", "__pycache__", "site-packages"}
-# What to write in place of a name of 0.19, or of one that is not here.
+# Replacements for names of 0.19, and for names that this library does not have.
 NAMES = {
     "Decision": "Write Verdict.",
     "RuleResult": "Write ContractResult.",
@@ -67,7 +67,7 @@ BEHAVIOUR = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Change:
-    """One place in a code base. ``must`` False: it works, but look whether it is still meant."""
+    """One place in a code base. With ``must`` False it works, but should be reviewed."""
 
     file: str
     line: int
@@ -166,7 +166,7 @@ def _changes_claims(node: ast.Subscript) -> bool:
 
 
 def _examine_module(module: str) -> list[tuple[str, str, bool]]:
-    """Return what is wrong with the import of a module: nothing if it is here."""
+    """Return the problems of importing a module; none if this library has it."""
     if module != "edictum" and not module.startswith("edictum."):
         return []
     for name in (module, ".".join(module.split(".")[:2])):

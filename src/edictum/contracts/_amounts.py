@@ -52,7 +52,7 @@ def parse_amount(text: str, key: str, custom: Mapping[str, Any] | None = None) -
 
 
 def make_source(selector: Selector, custom: CustomSelectors) -> AmountSource:
-    """Return the source of an amount, which reads the call or, for ``actual``, the result."""
+    """Return an AmountSource that reads the call or, for ``actual``, the result."""
     find = _add_up(resolver(selector, custom)) if selector.wild else resolver(selector, custom)
     if selector.of_result:
         no_call: Any = None  # a selector of the result does not look at the call
@@ -62,7 +62,9 @@ def make_source(selector: Selector, custom: CustomSelectors) -> AmountSource:
 
 def _add_up(find: Resolver) -> Resolver:
     def add_up(subject: Subject) -> Any:
-        """Return the sum, or the first element that is not an amount: none may offset another."""
+        """Return the sum, or the first element that is not an amount: no element may offset
+        another.
+        """
         values: list[Any] = find(subject)
         wrong = [value for value in values if not _is_amount(value)]
         return wrong[0] if wrong else sum(values)
@@ -123,7 +125,7 @@ def find_unmatched_amounts(
 
 
 def _collect_others(known: set[str], named: Iterable[Mapping[str, _Stated]]) -> dict[str, _Stated]:
-    """Return in one dict what has a name that is not known."""
+    """Return in one dict the items whose names are not known."""
     return {name: it for each in named for name, it in each.items() if name not in known}
 
 

@@ -1,8 +1,8 @@
 """Find patterns that can never match: text is needed before ``^``, or behind ``$``.
 
 A pattern is read as a tree of sequences. ``^`` holds at the start of a text, so nothing may have to
-be consumed before it; ``$`` holds at the end, or before a last newline. What cannot be told for
-certain is not reported.
+be consumed before it; ``$`` holds at the end, or before a last newline. Uncertain cases are not
+reported.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def why_never_matches(pattern: str) -> str | None:
 
 
 def _read(pattern: str) -> list[_Sequence] | None:
-    """Return the alternatives of a pattern; None when it is one that is not judged."""
+    """Return the alternatives of a pattern; None when it has something that is not analysed."""
     stack: list[list[_Sequence]] = [[[]]]
     for token in _TOKEN.finditer(pattern):
         if token.lastgroup in ("open", "flags") and _has_line_flag(token.group()):

@@ -1,4 +1,4 @@
-"""A bundle as values: what a file says, checked, before it is compiled into a policy."""
+"""A bundle as values: the checked content of a file, before it is compiled into a policy."""
 
 from __future__ import annotations
 

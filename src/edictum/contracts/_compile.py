@@ -48,7 +48,7 @@ from edictum.contracts._selectors import (
 from edictum.core.call import ToolCall
 from edictum.core.charges import AmountSource
 from edictum.core.contract import PASS, Contract, Kind, Mode, Verdict
-from edictum.core.decide import describe, type_and_text
+from edictum.core.decide import describe, is_for_model, type_and_text
 from edictum.core.library_values import NotReadableError
 from edictum.core.limits import Limit
 from edictum.core.policy import SuccessRule
@@ -115,7 +115,9 @@ class Condition:
 
     @cached_property
     def holds(self) -> Callable[[ToolCall, Any, Any], bool]:
-        """Made on first use: many contracts are loaded, few are reached."""
+        """The condition as a function, made on first use: many contracts are loaded, few are
+        reached.
+        """
         if FAST_PATH is not None:
             generated: Callable[[ToolCall, Any, Any], bool] = FAST_PATH.compile_condition(
                 self.expression, self.custom
@@ -149,6 +151,7 @@ class ConditionCheck(Condition):
     """The check of a contract with a ``when``."""
 
     message: RenderMessage
+    is_of_result: bool
 
     def __call__(self, call: ToolCall, result: Any = None, session: Any = None) -> _Answer:
         subject = Subject(call, result, session)
@@ -162,24 +165,19 @@ class ConditionCheck(Condition):
         return self.object_to(subject) if held else PASS
 
     def object_to(self, subject: Subject, error: Exception | None = None) -> Verdict:
-        """Return the verdict of a condition that holds; one that cannot be judged counts as met,
-        and the verdict says why it cannot.
+        """Return the verdict of a condition that holds. One that cannot be judged counts as met,
+        and the verdict says why.
 
-        Raises Pending while a selector is still to be awaited.
+        Raises Pending while a selector must still be awaited.
         """
         if isinstance(error, Pending):
             raise error
         if error is None:
             return Verdict(False, self.message(subject))
-        return Verdict.fail(
-            self._explain_error(error),
-            policy_error=True,
-            error_type=type(error).__name__,
-            error_detail=describe(error),
-        )
+        return _fail_on_error(self._explain_error(error), error, error_type=type(error).__name__)
 
     def _explain_error(self, error: Exception) -> str:
-        """Say which value is missing or of the wrong type, or what was raised.
+        """Return which value is missing or of the wrong type, or which exception was raised.
 
         The text of an exception may quote a result that is suppressed because of it.
         """
@@ -187,8 +185,7 @@ class ConditionCheck(Condition):
             return describe(error)
         why = describe(error)
         if not isinstance(error, (Mismatch, NotKnown, NotReadableError)):
-            of_result = any(leaf.selector.of_result for leaf in leaves(self.expression))
-            why = type(error).__name__ if of_result else type_and_text(error)
+            why = type(error).__name__ if self.is_of_result else type_and_text(error)
         return f"The contract could not be applied: {why}."
 
 
@@ -220,12 +217,18 @@ class SandboxCheck:
             raise
         except Exception as exc:
             violation = describe(exc)
-            message = self.message(Subject(call, violation=violation))
-            return Verdict.fail(message, policy_error=True, error_detail=violation)
+            return _fail_on_error(self.message(Subject(call, violation=violation)), exc)
         violation = sandbox.violation(call)
         if violation is None:
             return PASS
         return Verdict.fail(self.message(Subject(call, violation=violation)), violation=violation)
+
+
+def _fail_on_error(message: str, error: Exception, **metadata: Any) -> Verdict:
+    """Return the verdict of a contract that cannot be applied."""
+    if not is_for_model(error):
+        metadata["for_operators"] = True
+    return Verdict.fail(message, policy_error=True, error_detail=describe(error), **metadata)
 
 
 class Sandboxes:
@@ -254,7 +257,7 @@ class Sandboxes:
 
 
 def answer_or_wait(judge: Callable[[], Verdict]) -> _Answer:
-    """Return a verdict, or an awaitable of it when a custom selector has to be awaited first."""
+    """Return a verdict, or an awaitable of it when a custom selector must be awaited first."""
     try:
         return judge()
     except Pending as pending:
@@ -316,7 +319,8 @@ class _Compiler:
         check = SessionConditionCheck if "session" in roots else ConditionCheck
         kind = Kind.SESSION if "session" in roots else spec.kind
         when = with_strict_arguments(spec.when) if is_strict else spec.when
-        return check(when, self.custom, self.redaction, message), kind
+        is_post = kind is Kind.POST
+        return check(when, self.custom, self.redaction, message, is_post), kind
 
     def _compile_redaction(self, spec: ContractSpec) -> Callable[..., Any] | None:
         if spec.kind is not Kind.POST or spec.effect != "redact" or spec.when is None:
@@ -325,7 +329,7 @@ class _Compiler:
         return redaction_for(spec.when, self.custom, self.redaction.redact_value, replace)
 
     def _replacement(self, style: Style) -> Replace:
-        """Return what a style shows of what was taken out."""
+        """Return a function that makes the replacement in a style."""
         if style == "hash":
             return keyed_hash(self.redaction.hash_key or PROCESS_KEY)
         return mask if style == "mask" else redact

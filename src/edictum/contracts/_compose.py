@@ -2,8 +2,8 @@
 
 A contract with an id that an earlier layer has replaces it in place; others are appended. A layer
 with ``observe_alongside: true`` changes nothing that is enforced: its contracts are added as
-candidates that only observe. The first layer has nothing to stand beside, so it is enforced in any
-case, with a warning if it says otherwise.
+candidates that only observe. The first layer has no other to observe alongside, so it is always
+enforced, with a warning if it says otherwise.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundl
 
 
 def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
-    """Return the entries of both; one of ``above`` inherits from its namesake in ``below``."""
+    """Return the entries of both layers; one of ``above`` inherits from the entry of the same name
+    in ``below``.
+    """
     both = below.keys() & above.keys()
     inherited = {
         name: {**above[name], **inherit_settings(above[name], below[name])} for name in both
@@ -77,7 +79,9 @@ def _merge_tools(below: _Tools, above: _Tools) -> _Tools:
 
 
 def _merge_success(below: Bundle, above: Bundle) -> tuple[SuccessSpec, ...]:
-    """Return the rules of both: a named one replaces its namesake, unnamed ones are all kept."""
+    """Return the rules of both layers: a named one replaces that of the same name, unnamed ones are
+    all kept.
+    """
     rules: dict[str, SuccessSpec] = {}
     for layer in (below, above):
         for rule in layer.success:

@@ -1,9 +1,10 @@
-"""Values that are worked out for each call: another field, or a text with placeholders.
+"""Values that are computed for each call: another field, or a text with placeholders.
 
 ``{field: principal.user_id}`` is the value of that field. In a text, ``{principal.org_id}`` is
-filled in; ``{{principal.org_id}}`` is the text itself, and other braces are what they are. A part
-that is missing or empty is an error, which refuses the call: nothing can be compared with it.
-In a text with a slash a placeholder stands for one name in a path, so that no value can climb out.
+filled in; ``{{principal.org_id}}`` is the text itself, and other braces stay as they are. A part
+that is missing or empty is an error, which denies the call: nothing can be compared with it. In a
+text with a slash a placeholder stands for one name in a path, so that no value can leave the
+directory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _Compute = Callable[[Subject], Any]
 
 
 class NotKnown(TypeError):
-    """A value cannot be worked out for this call."""
+    """A value cannot be computed for this call."""
+
+    is_for_model = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,14 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """A value to work out: ``compute`` raises NotKnown when a part is missing."""
+    """A value to compute: ``compute`` raises NotKnown when a part is missing."""
 
     selectors: tuple[Selector, ...]
     compute: _Compute
 
 
 def find_placeholders(text: str) -> Iterator[Placeholder]:
-    """Find what looks like a selector in braces; other braces are part of the text."""
+    """Return whatever looks like a selector in braces; other braces are part of the text."""
     in_path = any(sign in text for sign in _PATH_SIGNS)
     for found in _PLACEHOLDER.finditer(text):
         name = found.group(1) or found.group(2)
@@ -138,19 +141,19 @@ def compile_directories(value: Any, custom: CustomSelectors, timezone: str) -> A
 
 
 def has_computed(value: Any) -> bool:
-    """Return whether a value, or an item of it, is worked out for each call."""
+    """Return whether a value, or an item of it, is computed for each call."""
     return any(type(item) is Computed for item in (value if isinstance(value, tuple) else (value,)))
 
 
 def compute_value(value: Any, subject: Subject) -> Any:
-    """Return a value for a call, with what is Computed in it worked out."""
+    """Return a value for a call, with its Computed parts replaced."""
     if isinstance(value, tuple):
         return tuple(compute_value(item, subject) for item in value)
     return value.compute(subject) if type(value) is Computed else value
 
 
 def compute_list(items: list[Any], kind: type[tuple[Any, ...] | list[Any]]) -> Computed:
-    """Return a list some of whose items are worked out."""
+    """Return a list as Computed, because some of its items are."""
     selectors = tuple(it for item in items if type(item) is Computed for it in item.selectors)
     return Computed(
         selectors,

@@ -55,7 +55,7 @@ def contradictions(when: Expression) -> Iterator[tuple[Leaf, Leaf]]:
 
 
 def contradict(first: Leaf, second: Leaf) -> bool:
-    """Return whether it is certain that no value satisfies both."""
+    """Return whether certainly no value satisfies both."""
     pair = {first.operator.name: first.value, second.operator.name: second.value}
     if first.operator.name == second.operator.name:
         return first.operator.name in ("equals", "exists", "empty") and first.value != second.value

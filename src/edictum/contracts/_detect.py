@@ -1,4 +1,6 @@
-"""What conditions and redactions by contract look for: secrets, and kinds of personal data."""
+"""Detection: what conditions and redactions by contract look for, secrets and kinds of personal
+data.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from edictum.redaction import SECRETS, detector
 
 @lru_cache(maxsize=256)
 def redactor_for(names: tuple[str, ...]) -> Redactor:
-    """Return what finds these kinds and takes them out; with secrets, by sensitive keys as well."""
+    """Return a Redactor for these kinds; with secrets, values under sensitive keys count too."""
     is_sensitive = RedactionPolicy().is_sensitive if SECRETS in names else None
     return Redactor((detector(*names),), is_sensitive=is_sensitive)
 
 
 def join_kinds(names: Sequence[str]) -> str:
-    """Return kinds as a sentence names them."""
+    """Return the kinds as a phrase for a sentence."""
     shown = [name.removeprefix("pii.").replace("_", " ") for name in names]
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 

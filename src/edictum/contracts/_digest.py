@@ -1,4 +1,4 @@
-"""The digest of a bundle: the same for two texts that say the same."""
+"""The digest of a bundle: equal for texts with the same meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edictum.contracts._bundle import AmountSpec, Bundle, ContractSpec, SuccessS
 from edictum.contracts._expressions import All, AnyOf, Expression, Leaf, Not
 from edictum.core.values import digest
 
-# where it stands, what it is called, where calls are counted, asked about and written down
+# its position, its name, and where calls are counted, approved and audited
 NOT_SAID = frozenset(
     {"source", "place", "name", "session", "approvals", "observability", "version", "warnings"}
     | {"observe_alongside"}  # composed already
@@ -24,7 +24,7 @@ def digest_bundle(bundle: Bundle) -> str:
 
 
 def _to_plain(part: Any) -> Any:
-    """Return a part of a bundle as plain values. Contracts that are switched off say nothing."""
+    """Return a part of a bundle as plain values, without contracts that are switched off."""
     if isinstance(part, (Bundle, ContractSpec, SuccessSpec)):
         names = [field.name for field in fields(part) if field.name not in NOT_SAID]
         return {name: _to_plain(getattr(part, name)) for name in names}

@@ -1,4 +1,4 @@
-"""Explain a condition: its tree, with what each leaf looked at and whether it held."""
+"""Explain a condition: its tree, with the value that each leaf read and whether it held."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _explain_leaf(
 def _show_others(
     leaf: Leaf, subject: Subject, custom: CustomSelectors, redaction: RedactionPolicy
 ) -> str:
-    """Return the fields that a leaf compares with, with their values."""
+    """Return the fields that a leaf compares with, and their values."""
     return "".join(
         f"; {selector.text} is {_show(selector, resolver(selector, custom)(subject), redaction)}"
         for selector in leaf.selectors[1:]
@@ -71,7 +71,7 @@ def _show_others(
 def show_value(
     leaf: Leaf, found: object, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
 ) -> str:
-    """Return what a leaf looked at, redacted and bounded."""
+    """Return the value that a leaf read, redacted and bounded."""
     if found is not None and (redactor := redactor_of(leaf.prepared)) is not None:
         found = redactor.redact(found)
     return _show(leaf.selector, found, redaction, limit)
@@ -91,7 +91,7 @@ def _show(
 def reason_for(
     expression: Expression, subject: Subject, custom: CustomSelectors, redaction: RedactionPolicy
 ) -> str:
-    """Say why a condition holds: the first leaves that do, with their values, redacted."""
+    """Return why a condition holds: the first leaves that do, with their values, redacted."""
     held = [
         f"{leaf.selector.text} is {show_value(leaf, found, redaction, MAX_REASON_VALUE)}"
         f" ({leaf.operator.name} {shorten(repr(leaf.value), MAX_REASON_VALUE)})"

@@ -95,7 +95,7 @@ class Leaf:
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
-        """All fields that are looked at."""
+        """All fields that the leaf reads."""
         others = () if self.computed is None else self.computed.selectors
         return (self.selector, *others)
 
@@ -143,7 +143,7 @@ def evaluate(
 
 
 def with_strict_arguments(expression: Expression) -> Expression:
-    """Return the condition, which then raises for arguments whose value cannot be known."""
+    """Return the condition in a form that raises for arguments whose value cannot be known."""
     match expression:
         case Leaf(selector):
             strict = selector.root == "args" and not selector.as_sent
@@ -290,7 +290,9 @@ NEVER_WAIT = {"success": "success rules", "limit": "limits"}
 
 @dataclass(frozen=True)
 class Meaning:
-    """Looks up words. ``stage`` is where the expression stands: pre, post or success."""
+    """Looks up the words of expressions. ``stage`` is where the expression stands: pre, post or
+    success.
+    """
 
     operators: Mapping[str, Operator]
     selectors: CustomSelectors
@@ -306,7 +308,7 @@ class Meaning:
         return Leaf(parse_selector("result"), DETECTS, kinds, prepared, False, place)
 
     def of(self, raw: Any) -> Expression | None:
-        """Return the expression, or None when something in it was reported."""
+        """Return the expression, or None after reporting a problem."""
         if isinstance(raw, RawLeaf):
             return self._leaf(raw)
         known = [self.of(item) for item in raw.items]
@@ -345,7 +347,7 @@ class Meaning:
         return anonymous or operator.missing(value)
 
     def _compute(self, operator: Operator, raw: RawLeaf) -> Any:
-        """Return how the value is worked out for a call; None when it is what the bundle says."""
+        """Return how to compute the value for a call; None when the bundle states it."""
         if operator.take is None:
             return None
         found = self._compute_all(raw)

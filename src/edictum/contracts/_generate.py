@@ -173,7 +173,9 @@ class _Writer:
         return f"({fetched} or {self._write_test(leaf, name)})"
 
     def _fetch_eagerly(self, selector: Selector) -> str | None:
-        """Return the variable of a value that can be fetched first: cheaply, without raising."""
+        """Return the variable of a value that can be fetched up front: cheaply, and without
+        raising.
+        """
         if selector in self._eager:
             return self._eager[selector]
         if selector.wild or selector.strict or selector.root not in _EAGER:
@@ -188,7 +190,7 @@ class _Writer:
         return name
 
     def _write_test(self, leaf: Leaf, name: str) -> str:
-        """Return the test of one value; what has no generated test goes to the operator itself."""
+        """Return the test of one value; an operator without a generated test is called itself."""
         test = self.add_constant(leaf.test, "test")
         if leaf.computed is not None:
             self._needs_subject = True

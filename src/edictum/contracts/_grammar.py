@@ -132,11 +132,15 @@ class _Grammar:
         )
 
     def missing_args(self) -> dict[str, Field]:
-        """Return the key that says what of arguments that are left out and have no known value."""
+        """Return the key for what to do about arguments that are left out and have no known
+        value.
+        """
         return {"missing_args": Field(self.choice(ALLOW, DENY))}
 
     def approval(self) -> dict[str, Field]:
-        """Return the keys that say how long to wait for a person, what then, and for whom."""
+        """Return the keys for how long to wait for a person, what happens then, and who may
+        answer.
+        """
         return {
             "timeout": Field(Duration()),
             self.words.timeout_effect: Field(self.choice(DENY, ALLOW)),

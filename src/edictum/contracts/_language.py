@@ -1,4 +1,4 @@
-"""How a guard reads bundles. Needs no YAML library."""
+"""How a guard reads bundles. This module needs no YAML library."""
 
 from __future__ import annotations
 

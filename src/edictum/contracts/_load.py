@@ -64,7 +64,7 @@ def load_bundle(
 
 
 def _path_hint(tree: Tree) -> str:
-    """Say what to call instead when a path was given in place of the text."""
+    """Return which function to call instead, if a path was given in place of the text."""
     text = tree.value if isinstance(tree, Scalar) else None
     if not isinstance(text, str) or len(text) > MAX_PATH_LIKE or "://" in text:
         return ""
@@ -169,7 +169,7 @@ def _find_bare_selector(place: Place, problems: Problems) -> str:
 
 
 def _report_character(exc: yaml.YAMLError, problems: Problems) -> None:
-    """Report an error that has no place: a character that YAML does not allow, usually."""
+    """Report an error without a place: usually a character that YAML does not allow."""
     found = _NOT_YAML.search(problems.source.text)
     before = problems.source.text[: found.start()] if found else ""
     message = f"not valid YAML: {' '.join(str(exc).split())}"
@@ -184,7 +184,9 @@ def _place_of(mark: Any) -> Place:
 
 
 class _Measure(NamedTuple):
-    """How many values there are, how many characters they have, how deep they are nested."""
+    """How many values a document has, how many characters they have, and how deep they are
+    nested.
+    """
 
     values: int
     length: int

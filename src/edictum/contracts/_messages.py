@@ -121,7 +121,7 @@ def _compile_piece(
 def is_hidden(selector: Selector, redaction: RedactionPolicy) -> bool:
     """Return whether a selector finds a secret: everything below a sensitive key is one.
 
-    Texts without their keys may be from below one.
+    Texts without their keys may come from below such a key.
     """
     return selector.any_text or any(redaction.is_sensitive(key) for key in selector.path)
 
@@ -129,6 +129,8 @@ def is_hidden(selector: Selector, redaction: RedactionPolicy) -> bool:
 def show_without_secrets(
     value: Any, redaction: RedactionPolicy, limit: int = MAX_SHOWN_VALUE
 ) -> str:
-    """Return a value as text, redacted before it is cut so that a cut cannot bare half a secret."""
+    """Return a value as text, redacted before it is cut so that a cut cannot expose half a
+    secret.
+    """
     text = value if isinstance(value, str) else show(redaction.redact_value(value))
     return shorten(_CONTROL.sub(" ", redaction.redact_text(text)), limit)

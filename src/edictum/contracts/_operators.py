@@ -40,6 +40,8 @@ from edictum.redaction import PII_NAMES, SECRETS
 class Mismatch(TypeError):
     """The field is of a type that the operator cannot judge."""
 
+    is_for_model = True
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -178,14 +180,14 @@ def _contains(field: Any, part: str | Redactor) -> bool:
     return part.finds(field) if isinstance(part, Redactor) else part in _text(field)
 
 
-def _prepare_contained(value: Any) -> str | Redactor:
-    """Return the text to look for, or what finds the personal data to look for."""
+def _prepare_text_or_redactor(value: Any) -> str | Redactor:
+    """Return the text to look for, or a Redactor that finds the personal data to look for."""
     return redactor_for(tuple(value["pii"])) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SecretTest:
-    """Whether there is a secret, compared with what is wanted."""
+    """Whether a secret is wanted, and the Redactor that finds one."""
 
     redactor: Redactor
     wanted: bool
@@ -266,7 +268,7 @@ _TABLE = (
         TextOr(_PERSONAL_DATA),
         _contains,
         "the text contains the value; or, with {pii: [...]}, anything contains such personal data",
-        prepare=_prepare_contained,
+        prepare=_prepare_text_or_redactor,
         take=_text,
     ),
     Operator(
@@ -350,13 +352,13 @@ _TABLE = (
 
 
 def redactor_of(prepared: Any) -> Redactor | None:
-    """Return what finds the secrets or personal data of a condition; None for other conditions."""
+    """Return the Redactor of a condition on secrets or personal data; None for other conditions."""
     found = prepared.redactor if isinstance(prepared, SecretTest) else prepared
     return found if isinstance(found, Redactor) else None
 
 
 def with_own_secrets(prepared: Any, own: Sequence[Detects]) -> Any:
-    """Return a prepared value that finds the secrets of the bundle as well."""
+    """Return a prepared value that also finds the secrets that the bundle describes."""
     if isinstance(prepared, SecretTest):
         return SecretTest(prepared.redactor.with_secrets(own), prepared.wanted)
     return prepared.with_secrets(own) if isinstance(prepared, Redactor) else prepared
@@ -365,7 +367,7 @@ def with_own_secrets(prepared: Any, own: Sequence[Detects]) -> Any:
 # The condition of a contract with ``redact``; it has no name in a bundle.
 DETECTS = Operator("holds", Anything(), _contains, "something of some kinds", prepare=redactor_for)
 OPERATORS = {each.name: each for each in _TABLE}
-# What people write who know another language, and what it is here.
+# Names of operators in other languages, and those that they mean here.
 OPERATOR_SYNONYMS = {
     **dict.fromkeys((">", "greater_than", "above", "over"), "gt"),
     **dict.fromkeys((">=", "=>", "ge", "at_least"), "gte"),

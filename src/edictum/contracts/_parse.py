@@ -34,7 +34,7 @@ from edictum.redaction import SECRETS
 
 
 def parse(content: bytes | str, name: str, language: Language) -> Bundle:
-    """Return the bundle that a text describes; raise BundleError with everything wrong with it."""
+    """Return the bundle of a text; raise BundleError with all its problems."""
     with pause_collection():
         bundle, problems = examine(content, name, language)
     problems.raise_if_any()
@@ -59,7 +59,7 @@ def examine(
 
 
 class _Reader:
-    """Reads what has the right shape, and checks what it means."""
+    """Reads parts that have the right shape, and checks their meaning."""
 
     def __init__(self, tree: Map, problems: Problems, language: Language, source: str) -> None:
         self.tree = tree
@@ -135,7 +135,7 @@ class _Reader:
                 yield OwnSecret(values["kind"], pattern)
 
     def _check_samples(self, tree: Map, pattern: Pattern) -> bool:
-        """Report the samples that the pattern is wrong about, and return whether there are none."""
+        """Report the samples that the pattern judges wrongly; return whether there are none."""
         found = True
         for place in _texts_under(tree, "samples"):
             if (0, len(place.value)) not in pattern.spans(place.value):
@@ -212,7 +212,7 @@ class _Reader:
     def _read_when(
         self, tree: Map, values: Mapping[str, Any], kind: Kind, meaning: Meaning
     ) -> Expression | None:
-        """Return the condition; None when there is none to read, or something in it is wrong."""
+        """Return the condition; None when there is none, or when something in it is wrong."""
         if "when" in values:
             return meaning.of(values["when"])
         return ALWAYS if kind is Kind.PRE and "when" not in tree.values else None
@@ -220,10 +220,11 @@ class _Reader:
     def _read_post(
         self, tree: Map, values: Mapping[str, Any], when: Any, effect: Any, then: Any
     ) -> tuple[Any, Any, Any]:
-        """Return condition, effect and message of a contract on results, where they are left out.
+        """Return condition, effect and message of a postcondition, with defaults for those that are
+        left out.
 
-        ``redact`` is a condition as well: there is something of these kinds in the result. A
-        redaction without any condition is one of secrets.
+        ``redact`` is a condition too: the result contains something of these kinds. A redaction
+        without any condition is one of secrets.
         """
         kinds = values.get("redact")
         if kinds is None and when is None and effect in STYLES:
@@ -237,7 +238,9 @@ class _Reader:
         return All(()) if when is None else when, effect, then
 
     def _read_then(self, tree: Map, values: Mapping[str, Any], kind: Kind) -> tuple[Any, Any, Any]:
-        """Return where it is said what to do about a violation, what is said, and the effect."""
+        """Return the mapping that has the consequence of a violation, its message and its
+        effect.
+        """
         if kind is Kind.SANDBOX:  # there it stands beside the bounds
             self._check_bounds(tree)
             return tree, values, values.get("outside", "deny")
@@ -311,7 +314,9 @@ class _Reader:
     def _check_then(
         self, holder: Map, then: Mapping[str, Any], effect: str | None, meaning: Meaning, kind: Kind
     ) -> None:
-        """Check the message, and that it is said how a person is asked only where one is."""
+        """Check the message, and that options for asking a person are given only where one is
+        asked.
+        """
         if "message" in then:
             check_message(then["message"], holder.values["message"], meaning, kind)
         if "approvers" in then and then.get(self.words.timeout_effect) == "allow":
@@ -351,7 +356,7 @@ class _Reader:
                 self._try(place, lambda domain: DomainBounds((domain,), ()), "a domain", hint)
 
     def _check_directory(self, place: Scalar) -> None:
-        """Check placeholders; warn where the model chooses the directory, or the process does."""
+        """Check placeholders; warn where the model, or the process, chooses the directory."""
         self._meaning("pre").fill_text(place.value, place)
         names = [part.name for part in find_placeholders(place.value) if not part.escaped]
         if chosen := [name for name in names if name.startswith("args.")]:

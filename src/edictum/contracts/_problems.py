@@ -133,7 +133,7 @@ class Problems:
         return BundleProblem(self.source, place.line, place.column, message, hint, level)
 
     def make_warning(self, place: Place, message: str, hint: str) -> BundleProblem:
-        """Return a warning that is given only when all layers are known."""
+        """Return a warning that is issued only when all layers are known."""
         return self._make(place, message, hint, "warning")
 
     def shape(self, place: Place, message: str, hint: str = "") -> None:
@@ -143,7 +143,7 @@ class Problems:
         self.add(place, message, hint, "warning")
 
     def stop(self, place: Place, message: str, hint: str) -> NoReturn:
-        """Add a problem behind which nothing can be read, and raise all of them."""
+        """Add a problem after which nothing can be read, and raise all problems."""
         self.shape(place, message, hint)
         raise BundleError(self.errors)
 

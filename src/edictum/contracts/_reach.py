@@ -37,7 +37,7 @@ class Reach:
         self.left = MAX_COMPARISONS
 
     def meet(self, tools: Sequence[str], names: Names) -> bool | None:
-        """Return whether a tool can have one of the names, globs included; None: unknown."""
+        """Return whether a tool can have one of the names, globs included; None if unknown."""
         if not names.all.isdisjoint(tools):
             return True
         globs = [tool for tool in tools if is_glob(tool)]

@@ -1,10 +1,10 @@
-"""Redaction by contract: what a postcondition objected to is taken out of the result, inside its
-structure.
+"""Redaction by contract: remove from a result, inside its structure, what a postcondition objected
+to.
 
 A dict stays a dict and a list a list; only the matched text is replaced. Where a condition names a
-field and not a text (``result.salary: {gt: 0}``), the field's whole value is. When something is
-left that the condition still objects to (inside an object that cannot be changed, say), the
-redaction has failed and the result is suppressed instead.
+field and not a text (``result.salary: {gt: 0}``), the field's whole value is. If the condition
+still objects to what is left (inside an object that cannot be changed, say), the redaction has
+failed and the result is suppressed instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NotRedacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What becomes of the value at a path; an empty one is the whole result."""
+    """What replaces the value at a path; an empty path is the whole result."""
 
     path: tuple[str, ...]
     change: Callable[[Any], Any]
@@ -44,8 +44,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The redaction that a condition calls for. It judges what it leaves, and raises NotRedacted
-    when the condition still holds, even when that is because of the call and not of the result.
+    """The redaction for a condition.
+
+    It judges the redacted value, and raises NotRedacted when the condition still holds, even if
+    because of the call and not of the result.
     """
 
     cuts: tuple[Cut, ...]
@@ -76,7 +78,9 @@ def redaction_for(
 
 
 def _still_holds(leaf: Leaf, found: Any, subject: Subject) -> bool:
-    """Return whether a leaf holds for what is left, fields that were replaced whole aside."""
+    """Return whether a leaf holds for the redacted value, leaving out fields that were replaced
+    whole.
+    """
     if not leaf.selector.of_result:
         return leaf.holds(found, subject)
     if leaf.selector.wild:
@@ -124,7 +128,9 @@ _ANCHORS = re.compile(r"[$^]|\\[AzZ]")
 
 
 def _make_search(leaf: Leaf) -> Callable[[str], bool] | None:
-    """Return what tells whether a pattern matches any of joined texts; None if it has anchors."""
+    """Return a function that says whether a pattern matches any of joined texts; None if it has
+    anchors.
+    """
     patterns: tuple[Pattern, ...] = {"matches": (leaf.prepared,), "matches_any": leaf.prepared}.get(
         leaf.operator.name, ()
     )
@@ -147,7 +153,7 @@ _CHANGES: dict[str, Callable[[Leaf, TextChange], TextChange]] = {
 
 
 def _apply(cut: Cut, value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value with the cut made at the path; a path that leads nowhere changes nothing."""
+    """Return the value with the cut made at the path. A path that leads nowhere changes nothing."""
     if not path:
         return cut.change(value)
     key, rest = path[0], path[1:]

@@ -303,7 +303,9 @@ class _Translation:
 
 
 def _count(digits: str) -> int:
-    """Return a number of repetitions; more than four digits are too many, and slow to convert."""
+    """Return a number of repetitions. One of more than four digits is refused: it is too large, and
+    slow to convert.
+    """
     stripped = digits.lstrip("0")
     return MAX_REPEAT + 1 if len(stripped) > 4 else int(stripped or "0")
 
@@ -410,7 +412,7 @@ class Pattern:
             raise PatternError(f"not a valid pattern: {self._problem(exc)}", hint) from exc
 
     def _problem(self, error: Exception) -> str:
-        """Return what the engine says; it quotes its own form of the pattern, which is left out."""
+        """Return the engine's error without the engine's own form of the pattern."""
         detail = error.args[0] if error.args else ""
         text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
         what, _, quoted = text.partition(": ")
@@ -423,7 +425,7 @@ class Pattern:
 
     @property
     def steps(self) -> int:
-        """Return its size in steps of the engine."""
+        """The size of the compiled pattern in steps of the engine."""
         return max(self.size, int(self._engine.programsize))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -511,36 +513,36 @@ pattern_set = lru_cache(maxsize=512)(PatternSet)
 SHORT = 4_096  # characters; in longer texts the first place is searched for at once
 
 
-class PlaceFinder:
-    """Find where one of many patterns begins, in one pass over the text.
+def make_place_finder(patterns: Sequence[str]) -> Callable[[str], Callable[[int], int] | None]:
+    """Return a function that finds where one of many patterns begins, in one pass over a text: it
+    returns a function to the next place from a place on, or -1; None: there are none.
 
     Patterns are RE2's, for ASCII text. Every other character stands as one '?', so that places are
     those of the text.
     """
+    options = _options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.never_capture = True
+    whole = "|".join(patterns).encode()
+    search = re2.compile(whole, options).search
+    engine = re2.Set.SearchSet(options)
+    engine.Add(whole)
+    engine.Add(b"")  # as in PatternSet: without it among the hits the engine has given up
+    engine.Compile()
+    match = engine.Match
 
-    __slots__ = ("_match", "_search")
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        options = _options()
-        options.encoding = re2.Options.Encoding.LATIN1
-        options.never_capture = True
-        whole = "|".join(patterns).encode()
-        self._search = re2.compile(whole, options).search
-        engine = re2.Set.SearchSet(options)
-        engine.Add(whole)
-        engine.Add(b"")  # as in PatternSet: without it among the hits the engine has given up
-        engine.Compile()
-        self._match = engine.Match
-
-    def __call__(self, text: str, /) -> Callable[[int], int] | None:
-        """Return a function to the next place from a place on, or -1; None: there are none."""
+    def find(text: str, /) -> Callable[[int], int] | None:
         data = text.encode("ascii", "replace")
-        if len(data) <= SHORT and self._match(data) == [1]:
+        if len(data) <= SHORT and match(data) == [1]:
             return None
-        search = self._search
+        return _search_from(search, data)
 
-        def next_place(at: int) -> int:
-            found = search(data, at)
-            return -1 if found is None else int(found.start())
+    return find
 
-        return next_place
+
+def _search_from(search: Callable[[bytes, int], Any], data: bytes) -> Callable[[int], int]:
+    def next_place(at: int) -> int:
+        found = search(data, at)
+        return -1 if found is None else int(found.start())
+
+    return next_place

@@ -1,4 +1,4 @@
-"""What loading reports beside the policy itself. Needs no YAML library."""
+"""Reports of loading a bundle. This module needs no YAML library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShadowContract:
 
 @dataclass(frozen=True, slots=True)
 class CompositionReport:
-    """What became of the layers; ``warnings`` are texts with file, line and column."""
+    """How the layers were combined; ``warnings`` are texts with file, line and column."""
 
     overridden_contracts: list[CompositionOverride] = field(default_factory=list)
     shadow_contracts: list[ShadowContract] = field(default_factory=list)

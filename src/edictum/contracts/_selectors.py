@@ -1,4 +1,4 @@
-"""Selectors: which value of a call a condition looks at.
+"""Selectors: which value of a call a condition reads.
 
 A selector is a root and a path: ``args.items[*].path``, ``principal.claims."team.name"``,
 ``result.rows.0``. ``None`` and absent are the same, *missing*. ``[*]`` stands for any element of a
@@ -56,9 +56,13 @@ class SelectorError(ValueError):
 class UnknownArgument(ValueError):
     """An argument was left out, its default is not known, and the contract is strict."""
 
+    is_for_model = True
+
 
 class SelectorMismatch(TypeError):
     """The value is not what the selector expects, such as ``[*]`` on what is not a list."""
+
+    is_for_model = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,11 @@ class Selector:
     def wild(self) -> bool:
         """Whether it stands for several values, of which a condition needs one."""
         return STAR in self.path or self.any_text
+
+    @property
+    def steps(self) -> Steps:
+        """The path without a last ``.*``, which is not a step to one place."""
+        return (self.any_text and self.path[:-1]) or self.path
 
     @property
     def any_text(self) -> bool:
@@ -142,7 +151,7 @@ def _parse_path(text: str, at: int) -> Steps:
 
 
 def _check_step(text: str, name: str | None) -> None:
-    """Refuse an unquoted name that was probably meant as something else than a key."""
+    """Refuse an unquoted name that was probably not meant as a key."""
     if name is None:
         return
     if "*" in name:
@@ -242,7 +251,7 @@ def check_custom_selectors(custom: Mapping[str, Any] | None) -> CustomSelectors:
 
 
 def refuse_asynchronous(selector: Selector, custom: Mapping[str, Any] | None) -> None:
-    """Raise SelectorError for a selector that would have to be awaited, where nothing waits."""
+    """Raise SelectorError for an asynchronous selector in a place where nothing can be awaited."""
     if iscoroutinefunction((custom or {}).get(selector.root)):
         message = f"'{selector.text}' is asynchronous, and limits do not wait"
         raise SelectorError(message, "Use a selector that is an ordinary function.")
@@ -272,7 +281,7 @@ def check_custom(
 
 
 def step(value: Any, key: str) -> Any:
-    """Return one step into a dict or a list; None when there is nothing."""
+    """Take one step into a dict or a list; return None when there is nothing."""
     if isinstance(value, Mapping):
         found = value.get(key)
         return value.get(int(key)) if found is None and key.isdecimal() else found
@@ -304,7 +313,9 @@ def result_step(value: Any, key: str) -> Any:
 
 
 def _make_result_finder(path: Steps) -> Resolver:
-    """Return what finds a path in a result: arrays as lists, and numbers of numpy as numbers."""
+    """Return a function that finds a path in a result, with arrays as lists and numpy's numbers as
+    numbers.
+    """
     if STAR in path or ANY_TEXT in path:
         return lambda subject: [*map(_open_array, _find(subject.result, path, result_step))]
     return lambda subject: _open_array(_find(subject.result, path, result_step))
@@ -356,7 +367,7 @@ JOINED_TEXTS = 1_000  # that are looked at together
 
 
 def text_of(result: Any) -> str | None:
-    """Return a result as text, and what printing would escape or leave out, for patterns."""
+    """Return a result as text for patterns, with what printing would escape or leave out."""
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bytes, bytearray)):
@@ -370,7 +381,7 @@ def text_of(result: Any) -> str | None:
 
 
 def _find_escapes(found: list[str]) -> list[str]:
-    """Return the texts that are written otherwise inside of a list than alone."""
+    """Return the texts that are escaped inside a list but not when printed alone."""
     escaped: list[str] = []
     for start in range(0, len(found), JOINED_TEXTS):
         part = found[start : start + JOINED_TEXTS]
@@ -384,7 +395,7 @@ _PRINTED_WHOLE = frozenset({str, bytes, bytearray, int, float, complex, bool, ty
 
 
 def _prints_itself(value: Any, depth: int = 0) -> bool:
-    """Return whether something inside prints itself in its own way, which may hide a field."""
+    """Return whether something inside has its own ``repr``, which may hide a field."""
     kind = type(value)
     if kind in _PRINTED_WHOLE:
         return False
@@ -441,7 +452,7 @@ def environment_variable(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What conditions are asked about."""
+    """The call, result or session that conditions are asked about."""
 
     call: ToolCall
     result: Any = None
@@ -466,7 +477,7 @@ def resolver(selector: Selector, custom: CustomSelectors) -> Resolver:
 
 
 class Pending(Exception):
-    """A custom selector has to be awaited: ``settle`` does so and keeps what it returns."""
+    """A custom selector must be awaited: ``settle`` does so and keeps its value."""
 
     def __init__(self, known: dict[int, Any], key: int, awaitable: Awaitable[Any]) -> None:
         super().__init__("the selector is asynchronous and was not awaited")
@@ -487,15 +498,15 @@ class Pending(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """What a custom selector raised; it is raised again instead of being asked again."""
+    """What a custom selector raised; it is raised again, and the selector is not called again."""
 
     error: Exception
 
 
 def look_up(function: Callable[[ToolCall], Any], call: ToolCall) -> Any:
-    """Return what a custom selector says of a call; it is called once for each call.
+    """Return the value of a custom selector for a call; the selector is called once per call.
 
-    Raises what the selector has raised, and Pending while it is still to be awaited.
+    Raises what the selector raised, and Pending while it must still be awaited.
     """
     known, key = lookups_of(call), id(function)
     if key not in known:
@@ -529,7 +540,7 @@ def find_argument(call: ToolCall, selector: Selector) -> Any:
     found = _find(call.args, path, step)
     if selector.as_sent or not _lacks_something(found, selector):
         return found
-    filled = fill_argument(call.args, path[0], call.parameters)
+    filled = fill_argument(call.args, selector.steps, call.parameters)
     found = _find(filled, path, step)
     if _lacks_something(found, selector):
         _report_missing_default(call, selector, filled)
@@ -541,7 +552,9 @@ def _lacks_something(found: Any, selector: Selector) -> bool:
 
 
 def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[str, Any]) -> None:
-    """Raise for a strict selector if what is missing has an unknown default; else warn once."""
+    """Raise for a strict selector if a missing argument has an unknown default; otherwise warn
+    once.
+    """
     if not selector.strict and (
         call.parameters is None or (call.tool_name, selector.text) in _WARNED
     ):
@@ -562,10 +575,10 @@ def _report_missing_default(call: ToolCall, selector: Selector, filled: Mapping[
 
 
 def has_unknown_default(call: ToolCall, selector: Selector) -> bool:
-    """Return whether a selector finds nothing because a default is not known."""
+    """Return whether a selector finds nothing because a default is unknown."""
     if selector.root != "args" or selector.as_sent:
         return False
-    filled = fill_argument(call.args, selector.path[0], call.parameters)
+    filled = fill_argument(call.args, selector.steps, call.parameters)
     return is_default_unknown(filled, selector.path, call.parameters)
 
 
@@ -579,7 +592,9 @@ def note_warning(tool_name: str, selector: Selector) -> bool:
 
 
 def find_unknown_argument(call: ToolCall) -> str | None:
-    """Return an argument that may have been left out and has no known default; None without one."""
+    """Return an argument that may have been left out and has no known default; None if there is
+    none.
+    """
     declared = declare(call.parameters)
     filled = declared.fill(call.args)
     names = (name for name in declared.names() if declared.is_unknown(filled, (name,)))
@@ -590,7 +605,9 @@ def find_unknown_argument(call: ToolCall) -> str | None:
 
 
 def refuse_unknown_argument(call: ToolCall, what: str) -> str:
-    """Say that a call is refused because an argument that it left out cannot be judged."""
+    """Return the message for a call that is denied because an argument that it left out cannot be
+    judged.
+    """
     if what == "args":
         problem = f"The parameters of {call.tool_name} are not known"
         return f"{problem}, so what was not sent cannot be judged."

@@ -1,7 +1,7 @@
 """The shapes of a bundle: one description, read by the loader and printed as the JSON Schema.
 
-``read`` returns plain values and reports what is wrong with its place; ``schema`` says the same in
-JSON Schema, and a test holds the two equal. What a value *means* is not decided here.
+``read`` returns plain values and reports problems with their places; ``schema`` says the same in
+JSON Schema, and a test keeps the two equal. What a value *means* is not decided here.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class String:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words, with their meanings; ``others`` are the other vocabulary's, and
+    """One of a few words, with their meanings. ``others`` are words of the other vocabulary, and
     ``synonyms`` words that people write instead.
     """
 
@@ -194,7 +194,7 @@ class NumberOrSelector:
 
 @dataclass(frozen=True)
 class Anything:
-    """Any value but nothing: a key without a value is a mistake."""
+    """Any value except null: a key without a value is a mistake."""
 
     def read(self, tree: Tree, problems: Problems) -> Any:
         value = to_plain(tree)
@@ -411,7 +411,9 @@ class EnvironmentText(String):
 
 
 def _expand(match: re.Match[str], place: Place, problems: Problems) -> Any:
-    """Return what a ``${...}`` stands for; report a variable that is not set or not one."""
+    """Return the replacement of a ``${...}``; report a variable that is not set, or a name that is
+    not one.
+    """
     if match.group(1):
         return "${" + match.group(2) + "}"
     reference = _REFERENCE.fullmatch(match.group(2))
@@ -435,7 +437,7 @@ class Field:
 
 
 def _only_word(shape: Shape) -> str:
-    """Return the only word that can be written, or ""."""
+    """Return the word if only one can be written, else ""."""
     return next(iter(shape.words)) if isinstance(shape, Choice) and len(shape.words) == 1 else ""
 
 
@@ -467,7 +469,7 @@ class Record:
         return values
 
     def _report_unknown_key(self, tree: Map, name: str, problems: Problems) -> str:
-        """Report a key that does not belong here; return the key that was probably meant."""
+        """Report an unknown key; return the key that was probably meant."""
         if name in self.others:
             message = f"the key '{name}' belongs to the other vocabulary"
             problems.shape(tree.keys[name], message, f"Here write '{self.others[name]}'.")

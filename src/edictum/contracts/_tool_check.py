@@ -1,8 +1,9 @@
 """Check contracts against the tools that they are for.
 
 A contract that names an argument which its tool does not have never fires; nor does one that
-compares an argument with what it cannot be. It is an error where a contract names the tool itself
-and the tool says what arguments it takes, else a warning: a bundle may serve other agents too.
+compares an argument with a value that it cannot have. That is an error if the contract names the
+tool itself and the tool declares its arguments, else a warning: a bundle may serve other agents
+too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _TYPES_OF: dict[type, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolProblem:
-    """What is wrong between a contract and a tool; ``certain`` if it cannot be meant."""
+    """A conflict between a contract and a tool. ``certain`` if it cannot be intended."""
 
     text: str
     certain: bool = True
@@ -65,7 +66,7 @@ class ToolProblem:
 
 @dataclass(slots=True)
 class ToolFindings:
-    """What a check found; ``logged`` are the warnings that are worth a line in the log."""
+    """The findings of a check; ``logged`` are the warnings that belong in the log."""
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -105,7 +106,7 @@ def check_contracts(policy: Policy, tools: Any) -> ToolFindings:
 
 
 def name_tools(tools: Any) -> dict[str, Any]:
-    """Return tools by name: given so, or as a list of functions and ToolSpecs."""
+    """Return tools by name, from a dict or from a list of functions and ToolSpecs."""
     if isinstance(tools, Mapping):
         return dict(tools)
     named: dict[str, Any] = {}
@@ -144,7 +145,9 @@ def _check_plan(plan: Plan, declared: Declaration) -> ToolFindings:
 def _check_condition(
     contract_id: str, check: Any, tool: str, declared: Declaration
 ) -> Iterator[ToolProblem]:
-    """Check the conditions of a contract on arguments; a check in Python tells none."""
+    """Check the conditions of a contract on arguments; the conditions of a check in Python are
+    unknown.
+    """
     list_leaves = getattr(check, "list_leaves", None)
     leaves = () if list_leaves is None else list_leaves()
     about = f"contract '{contract_id}':"

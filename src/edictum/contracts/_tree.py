@@ -80,7 +80,7 @@ def read_plain_word(text: str) -> Any:
 
 
 def describe_value(tree: Tree | None) -> str:
-    """Say in words what a value is, for error messages."""
+    """Return words for a value, for error messages."""
     if isinstance(tree, Map):
         return "a mapping"
     if isinstance(tree, Seq):
@@ -93,7 +93,7 @@ def describe_value(tree: Tree | None) -> str:
 
 
 def name_kind(value: Any) -> str:
-    """Say in words of what kind a value of a call is."""
+    """Return words for the kind of a call's value."""
     if value is None:
         return "null"
     named = (kind for types, kind in _VALUE_KINDS if isinstance(value, types))

@@ -1,4 +1,4 @@
-"""The two ways in which bundles are written: this library's, and the older library's rulesets."""
+"""The two vocabularies of bundles: this library's, and that of the older library's rulesets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DENY, APPROVE, ALLOW = "deny", "approve", "allow"
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words of one way: its kind, its keys, and its words for deny and approve."""
+    """The words of one vocabulary: its kind, its keys, and its words for deny and approve."""
 
     kind: str
     contracts: str

@@ -1,14 +1,14 @@
-"""Two ways to make values cheaply without giving up that they are frozen.
+"""Two cheap ways to make values that are nevertheless frozen.
 
 A call makes about ten small values. ``@dataclass(frozen=True)`` pays ``object.__setattr__`` for
 every field (1.7 us for 14 fields on the machine where this was measured, against 0.2 us for plain
 slots), which would be most of a call's cost.
 
 * ``record`` is for values that never leave the library: frozen to the type checker, plain slots to
-  the interpreter. It does the part of ``dataclass`` that is needed and no more, since ``import
-  edictum`` pays for every class that is made.
+  the interpreter. It does only the part of ``dataclass`` that is needed, because ``import edictum``
+  pays for every class that is made.
 * ``frozen_maker`` is for public values, which must be frozen at run time too: it fills in a mutable
-  twin that has the same slots, then sets its ``__class__`` to the frozen class.
+  class that has the same slots, then sets the object's ``__class__`` to the frozen class.
 """
 
 import dataclasses
@@ -52,8 +52,8 @@ def _initializer(names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
 
 
 def maker(cls: Callable[P, _T]) -> Callable[P, _T]:
-    """The constructor of a record as a plain function, for those that every call makes: it takes
-    half the time.
+    """Return the constructor of a record as a plain function, which takes half the time of the
+    class.
     """
     names: tuple[str, ...] = cls.__slots__  # type: ignore[attr-defined]  # a record has them
     defaults = cls.__init__.__globals__["_defaults"]
@@ -70,7 +70,7 @@ def _show(self: Any) -> str:
 
 
 def replace(value: _T, /, **changes: Any) -> _T:
-    """A copy of a record, or of a dataclass, with some fields changed."""
+    """Return a copy of a record or dataclass with some fields changed."""
     if hasattr(value, "__dataclass_fields__"):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # it is one
     slots: tuple[str, ...] = value.__slots__  # type: ignore[attr-defined]  # a record has them

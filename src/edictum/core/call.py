@@ -76,7 +76,7 @@ class ToolCall:
     principal: Principal | None = None
     metadata: Mapping[str, Any] = EMPTY
     parameters: Any = field(default=None, compare=False, repr=False)
-    # what custom selectors have said of this call: each is asked once
+    # results of custom selectors for this call: each is called once
     _lookups: dict[int, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class ToolCall:
         """Return an argument that was sent, or its default; None without either."""
         if name in self.args:
             return self.args[name]
-        return fill_argument(self.args, name, self.parameters).get(name)
+        return fill_argument(self.args, (name,), self.parameters).get(name)
 
     @property
     def bash_command(self) -> str | None:
@@ -135,7 +135,7 @@ def with_principal(call: ToolCall, principal: Principal | None) -> ToolCall:
 
 
 def lookups_of(call: ToolCall) -> dict[int, Any]:
-    """Return what custom selectors have said of a call, by the id of their function."""
+    """Return the results of custom selectors for a call, by the id of their function."""
     if call._lookups is None:
         object.__setattr__(call, "_lookups", {})
     assert call._lookups is not None

@@ -1,7 +1,7 @@
-"""Changed arguments: a person approves a call with others than it was made with.
+"""Changed arguments: a person approves a call with arguments other than it was made with.
 
-The person has seen the arguments without secrets. So what is given back as it was shown stays as it
-was in the call, and what was changed may not hold the mark that stands for a secret.
+The person has seen the arguments without secrets. So an argument that comes back as it was shown
+stays as it was in the call, and a changed one must not contain the placeholder of a secret.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def compare_args(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 def find_hidden(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Return the name of a changed argument that holds the mark of a secret, which no tool could
-    use; None if there is none.
+    """Return the name of a changed argument that contains the placeholder of a secret, which no
+    tool could use; None if none does.
     """
     changes = compare_args(shown, wanted)
     return next((name for name, value in changes.items() if REDACTED in dumps(value)), None)
@@ -37,10 +37,11 @@ def find_hidden(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | No
 def change_args(
     call: ToolCall, shown: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments that a person wants, with those that stay as they are in the call: a
-    default that is given back as it was shown stays left out.
+    """Return the arguments that a person wants, together with those that stay as they are in the
+    call.
 
-    Raises EdictumInputError for what cannot be meant.
+    A default that comes back as it was shown stays left out. Raises EdictumInputError for arguments
+    that the call cannot have.
     """
     if not isinstance(wanted, Mapping) or not all(isinstance(name, str) for name in wanted):
         raise EdictumInputError("Changed arguments are a mapping of names to values.")

@@ -1,7 +1,7 @@
 """Charges: the parent sessions in which a call counts too, and the amounts that it uses.
 
-An amount is stated by the caller of a call, or else by its tool: as a number, or by a function that
-finds it in the call. What the tool's result says replaces the estimate when the call is settled.
+An amount is stated by the caller of a call, or else by its tool: as a number, or as a function that
+finds it in the call. When the call is settled, the tool's result may replace the estimate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from edictum.core._records import maker, record, replace
 from edictum.core.call import ToolCall
-from edictum.core.decide import describe
+from edictum.core.decide import describe, is_for_model
 from edictum.core.decision import USER_ERRORS
 from edictum.core.freeze import EMPTY
 from edictum.core.limits import NO_AMOUNTS, amounts_in_millionths, millionths
@@ -52,11 +52,12 @@ class Charges:
     measures: Sources = NO_SOURCES
     unknown: tuple[str, ...] = ()  # amounts of the tool that could not be found in the call
     problem: str = ""  # why not all amounts are known
+    for_operators: bool = False  # the problem quotes what was raised
     note: str = ""  # why the amounts after the call are still the estimate
 
     @property
     def is_measured(self) -> bool:
-        """Whether the result tells what the call has used."""
+        """Whether the amounts that the call really used are read from its result."""
         return self.actual is not None or bool(self.measures)
 
 
@@ -88,10 +89,12 @@ def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
     if charges.estimate is None and not charges.sources:
         return charges
     amounts, unknown, problems = dict(charges.amounts), list[str](), list[str]()
+    for_operators = False
     if charges.estimate is not None:
         try:
             amounts |= amounts_in_millionths("amounts", charges.estimate(call))
-        except USER_ERRORS as exc:
+        except USER_ERRORS as exc:  # it may quote what the function returned
+            for_operators = True
             problems.append(f"The amounts of the call could not be determined: {_explain(exc)}")
     for name, source in charges.sources.items():
         if name in amounts:
@@ -100,6 +103,7 @@ def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
             amounts[name] = _read_amount(source, call)
         except USER_ERRORS as exc:
             unknown.append(name)
+            for_operators = for_operators or not is_for_model(exc)
             problems.append(f"The amount {name!r} of the call is not known: {_explain(exc)}")
     return replace(
         charges,
@@ -108,6 +112,7 @@ def estimate_charges(charges: Charges, call: ToolCall) -> Charges:
         sources=NO_SOURCES,
         unknown=tuple(unknown),
         problem=" ".join(problems),
+        for_operators=for_operators,
     )
 
 
@@ -117,7 +122,9 @@ def _read_amount(source: AmountSource, subject: Any) -> int:
     if value is None:
         raise EdictumInputError(f"{source.text} is missing.")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise EdictumInputError(f"{source.text} is {value!r:.80}, not a number.")
+        is_sent = source.text.startswith(("args.", "result."))  # other values are not for a model
+        shown = f"{value!r:.80}" if is_sent else f"of type {type(value).__name__}"
+        raise EdictumInputError(f"{source.text} is {shown}, not a number.")
     return millionths(source.text, value)
 
 
@@ -127,7 +134,9 @@ def _explain(error: BaseException) -> str:
 
 
 def measure_charges(charges: Charges, value: Any) -> Charges:
-    """Compute what a call used from its result; what the result lacks leaves a ``note``."""
+    """Compute what a call used from its result; a missing amount leaves a ``note`` and stays as
+    estimated.
+    """
     used, notes = dict[str, int](), list[str]()
     if charges.actual is not None:
         try:

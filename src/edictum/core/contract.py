@@ -84,6 +84,11 @@ class Verdict:
     def policy_error(self) -> bool:
         return bool(self.metadata.get("policy_error"))
 
+    @property
+    def for_operators(self) -> bool:
+        """Whether the message may quote what was raised; a model reads only whose error it is."""
+        return self.policy_error and bool(self.metadata.get("for_operators"))
+
 
 make_verdict = frozen_maker(Verdict)
 PASS = Verdict(True)
@@ -184,7 +189,7 @@ class Contract:
             return list(value) if isinstance(value, tuple) else value
 
     def is_observed(self, guard_mode: Mode) -> bool:
-        """Whether the contract only reports what it would have done."""
+        """Return whether the contract only reports what it would have done."""
         return guard_mode == "observe" or self.mode == "observe" or self.shadow
 
 

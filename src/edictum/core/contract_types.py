@@ -1,8 +1,8 @@
-"""What the decorators of contracts take, for type checkers; a test keeps the options and those of a
-Contract together.
+"""The options of the contract decorators, for type checkers; a test keeps them equal to the fields
+of Contract.
 
-A module of its own, because the decorators need it only to be type-checked and a TypedDict takes
-time to make.
+A module of its own, because the decorators need it only for type checking and a TypedDict takes
+time to create.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -47,8 +47,8 @@ class SessionOptions(ContractOptions, total=False):
 
 
 class SessionDecorator(Protocol):
-    """``@session_contract(...)``. A function that says ``session: Session``, as the older library
-    had it, is taken as well.
+    """``@session_contract(...)``. A function annotated with ``session: Session``, as in the older
+    library, is accepted too.
     """
 
     @overload

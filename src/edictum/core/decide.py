@@ -74,7 +74,7 @@ def _ask_one(contract: Contract) -> Callable[[Any], list[tuple[Contract, Any]]]:
 def _fuse_runs(
     contracts: tuple[Contract, ...], ask_run: Callable[[tuple[Contract, ...]], Callable[..., Any]]
 ) -> list[Callable[..., Any]]:
-    """Return a function per run of neighbours that are asked together."""
+    """Return one function per run of neighbouring contracts that can be asked together."""
     runs = groupby(contracts, key=lambda contract: contract.fuse)
     return [(fuse or ask_run)(tuple(run)) for fuse, run in runs]
 
@@ -114,14 +114,15 @@ def ask_after(
 
 
 def as_answer(contract: Contract, raw: Any, mode: Mode) -> Answer:
-    """Return what a contract answered; anything but a valid Verdict is an error in the contract."""
+    """Return a contract's answer; anything but a valid Verdict is an error in the contract."""
     if type(raw) is not Verdict or _bad_field(raw) is not None:
         kind = contract.record_type.replace("_", " ").capitalize()
         if isinstance(raw, Failed) and _hides_results(contract):
             complaint = type(raw.error).__name__  # its text may quote what is to be hidden
         else:
             complaint = _complaint(raw, "Verdict.pass_() or Verdict.fail(...)")
-        raw = Verdict.fail(f"{kind} error: {complaint}", policy_error=True)
+        text = f"{kind} error: {complaint}"
+        raw = Verdict.fail(text, policy_error=True, for_operators=True)
     return make_answer(contract, raw, contract.is_observed(mode) and not raw.passed)
 
 
@@ -145,9 +146,9 @@ def hook_error(hook: HookRegistration, complaint: str) -> HookAnswer:
 
 
 def _bad_field(verdict: Any) -> str | None:
-    """Return what is wrong inside a Verdict that was made by hand, or None.
+    """Return what is wrong inside a Verdict that was built by hand, or None.
 
-    A coroutine is true: a forgotten ``await`` must not let a call through.
+    A coroutine is truthy: a forgotten ``await`` must not let a call through.
     """
     if type(verdict.passed) is not bool:
         return f"a Verdict whose `passed` is {type(verdict.passed).__name__}, not True or False"
@@ -166,7 +167,7 @@ def _complaint(raw: Any, wanted: str) -> str:
 
 
 def type_and_text(error: BaseException) -> str:
-    """Return the type and text of an exception: a KeyError's text alone says nothing."""
+    """Return the type and text of an exception: the text of a KeyError alone says nothing."""
     kind, text = type(error).__name__, describe(error)
     return text if text == kind else f"{kind}: {text}"
 
@@ -178,6 +179,15 @@ def describe(error: BaseException) -> str:
     except Exception:
         text = "<str() raised>"
     return text or type(error).__name__
+
+
+def is_for_model(error: BaseException) -> bool:
+    """Return whether a model may read the text of an exception.
+
+    It may where this library says in it what is wrong with a call. Other texts can name hosts,
+    paths and users.
+    """
+    return bool(getattr(type(error), "is_for_model", False))
 
 
 def explain_failure(answer: Any) -> str:
@@ -217,8 +227,9 @@ def decide_before(
     if refusals:
         first, *others = refusals
         error = first.policy_error or any(it.policy_error for it in others)
-        return make_decision("deny", first.reason, first.source, first.name, error, *all_said)
-    decision = make_decision("allow", None, None, None, False, *all_said)
+        reason = (first.reason, first.source, first.name, error, first.for_operators)
+        return make_decision("deny", *reason, *all_said)
+    decision = make_decision("allow", None, None, None, False, False, *all_said)
     return _ask_once(decision, approvals) if approvals else decision
 
 
@@ -227,7 +238,9 @@ def _list_refusals(hooks: Sequence[HookAnswer]) -> list[Objection]:
 
 
 def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:
-    """Ask a person once, for all contracts that want it, on the strictest of their terms."""
+    """Return the decision to ask a person once, on the strictest terms of all contracts that want
+    it.
+    """
     contracts = [answer.contract for answer in approvals]
     denies = any(contract.timeout_effect == "deny" for contract in contracts)
     return replace(
@@ -244,9 +257,8 @@ def _ask_once(decision: Decision, approvals: list[Answer]) -> Decision:
 
 @record
 class AfterDecision:
-    """What the contracts said about a result. It is kept in the record, so without the result.
-
-    There is one finding per postcondition that objected, observed ones included.
+    """What the contracts said about a result. The record keeps it, so it does not hold the result
+    itself. There is one finding per postcondition that objected, observed ones included.
     """
 
     passed: bool = True
@@ -327,9 +339,9 @@ def _redact(
 ) -> _Redacted | None:
     """Return the redacted value, or None when it cannot be trusted.
 
-    That is when the contract or its redaction failed, or nothing changed. A redaction with
-    ``checks_itself`` gets the call too and raises when something is left, so for it "nothing
-    changed" means that an earlier redaction did it all.
+    That is when the contract or its redaction failed, or when nothing changed. A redaction with
+    ``checks_itself`` also gets the call and raises when something is left, so for it "nothing
+    changed" means that an earlier redaction removed everything.
     """
     redact: Callable[..., Any] = answer.contract.redact or default
     if answer.verdict.policy_error:
@@ -354,7 +366,7 @@ def _is_different(redacted: Any, value: Any) -> bool:
 
 
 def _notice(value: Any, text: str) -> Any:
-    """Return a notice of the type that a caller of the tool expects."""
+    """Return a notice of the type that callers of the tool expect."""
     if isinstance(value, dict):
         return {"suppressed": text}
     return [text] if isinstance(value, list) else text

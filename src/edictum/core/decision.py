@@ -1,5 +1,5 @@
-"""Decision and what it is made of: every answer that was given about one call, and the one thing
-that follows.
+"""Decision: every answer that was given about one call, and the one decision that follows from
+them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from edictum.core._records import maker, record
 from edictum.core.approvers import Approvers
 from edictum.core.contract import PASS, SKIPPED, Contract, Verdict
-from edictum.core.freeze import kept
+from edictum.core.freeze import get_original_args
 from edictum.core.hooks import HookDecision, HookRegistration
 
 # what user-supplied code may raise by its own fault: sys.exit() in a contract does not end the host
@@ -38,6 +38,7 @@ class Answer:
             self.verdict.message or "",
             self.verdict.policy_error,
             self.observed,
+            self.verdict.for_operators,
         )
 
     def as_record(self) -> dict[str, Any]:
@@ -70,7 +71,8 @@ class HookAnswer:
     observed: bool = False  # it would have rewritten them, if it did not only observe
 
     def objection(self) -> Objection:
-        return Objection("hook", self.hook.name, self.decision.reason or "", self.policy_error)
+        error, reason = self.policy_error, self.decision.reason or ""
+        return Objection("hook", self.hook.name, reason, error, for_operators=error)
 
     def as_record(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -79,7 +81,7 @@ class HookAnswer:
             "reason": self.decision.reason,
         }
         if self.replaced is not None:
-            entry["original_args"] = kept(self.replaced)
+            entry["original_args"] = get_original_args(self.replaced)
         if self.observed:
             entry["observed"] = True
         return entry
@@ -89,7 +91,8 @@ class HookAnswer:
 class Objection:
     """Why a call is, or would be, refused, or what is wrong with its result.
 
-    ``observed``: who objects only observes.
+    ``observed``: the objecting contract or limit only observes. ``for_operators``: the reason may
+    quote what was raised, so no model reads it.
     """
 
     source: str
@@ -97,14 +100,16 @@ class Objection:
     reason: str
     policy_error: bool = False
     observed: bool = False
+    for_operators: bool = False
 
 
 @record
 class Decision:
-    """What comes out before a call runs, with all reasons.
+    """What is decided before a call runs, with all reasons.
 
-    ``exceptions`` are the answers that are not a plain pass; ``waived`` are objections that only
-    observe. ``askers`` are the contracts and limits that want a person's answer.
+    ``for_operators`` is that of the objection with the ``reason``. ``exceptions`` are the answers
+    that are not a plain pass; ``waived`` are objections that are only observed. ``askers`` are the
+    contracts and limits that want a person's answer.
     """
 
     effect: Literal["allow", "deny", "approve"] = "allow"
@@ -112,6 +117,7 @@ class Decision:
     source: str | None = None
     name: str | None = None
     policy_error: bool = False
+    for_operators: bool = False
     asked: tuple[Contract, ...] = ()
     exceptions: tuple[Answer, ...] = ()
     hooks: tuple[HookAnswer, ...] = ()
@@ -122,7 +128,7 @@ class Decision:
 
     @property
     def approvers(self) -> tuple[Approvers, ...]:
-        """Who may answer, for each asker that says so: all of them must be content."""
+        """Who may answer, for each asker that restricts it: all of them must be satisfied."""
         stated = [it.approvers for it in self.askers if it.approvers is not None]
         return tuple(dict.fromkeys(stated))
 
@@ -131,7 +137,13 @@ class Decision:
         return all_answers(self.asked, self.exceptions)
 
     def deny(
-        self, source: str, name: str, reason: str | None, *, policy_error: bool = False
+        self,
+        source: str,
+        name: str,
+        reason: str | None,
+        *,
+        policy_error: bool = False,
+        for_operators: bool = False,
     ) -> Decision:
         """Return this decision as a denial."""
         return make_decision(
@@ -140,6 +152,7 @@ class Decision:
             source,
             name,
             policy_error,
+            for_operators,
             self.asked,
             self.exceptions,
             self.hooks,

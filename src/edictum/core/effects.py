@@ -1,4 +1,4 @@
-"""What a lifecycle can ask for. It says what it needs; a driver gets it.
+"""Effects: what a lifecycle can ask a driver for.
 
 Each effect is answered with a value, or with ``Failed`` when getting it failed: an error is data,
 and the lifecycle decides what follows from it. ``wait`` says how an answer may be waited for.
@@ -28,7 +28,7 @@ class Await:
 
 @record
 class CallUserCode:
-    """Call a user-supplied function that may block, where it can be abandoned. Answered with its
+    """Call a user-supplied function where it can be abandoned if it blocks. Answered with its
     value.
     """
 
@@ -70,8 +70,8 @@ class Ask:
 class AwaitDecision:
     """Wait for the person. Answered with an ApprovalDecision.
 
-    With ``park`` a backend that keeps questions is only looked at: without an answer the host
-    is called, which raises one of ``control_flow`` to end its run.
+    With ``park`` a backend that keeps questions is only asked whether there is an answer yet. If
+    not, ``park`` is called, which raises one of ``control_flow`` to end the host's run.
     """
 
     wait = PERSON
@@ -85,7 +85,7 @@ class AwaitDecision:
 class FindQuestion:
     """Find what a person was asked about this call before. Answered with the request, or None.
 
-    ``call_digest`` names tool, arguments and principal, whatever the policy says.
+    ``call_digest`` covers tool, arguments and principal, but not the policy.
     """
 
     wait = PORT
@@ -103,8 +103,8 @@ class Withdraw:
 
 @record
 class UseApproval:
-    """Write that the tool of an approved call is started. Answered with True, or False when the
-    approval does not count any more.
+    """Record that the tool of an approved call starts. Answered with True, or False when the
+    approval is no longer valid.
     """
 
     wait = RESERVE
@@ -113,7 +113,7 @@ class UseApproval:
 
 @record
 class EndApproval:
-    """Write that the tool of an approved call has ended, or was not started after all. Answered
+    """Record that the tool of an approved call has ended, or was not started after all. Answered
     with None.
     """
 
@@ -124,8 +124,8 @@ class EndApproval:
 
 @record
 class AwaitDuplicate:
-    """Wait for the outcome of the same call, which is running elsewhere. Answered with it, or None
-    at the end of the time.
+    """Wait for the outcome of the same call, which is running elsewhere. Answered with the outcome,
+    or with None when the time is over.
     """
 
     wait = OWN_BOUND
@@ -154,12 +154,13 @@ class StoreArtifact:
 
 @record
 class Notify:
-    """Call a user-supplied callback. Its answer and its errors change nothing."""
+    """Call a user-supplied callback. Neither its answer nor its errors change anything."""
 
     wait = USER_CODE
     callback: Callable[..., Any]
     args: tuple[Any, ...]
     what: str
+    redact: Callable[[str], str]  # for what it raises, which is logged
 
 
 RunIn: TypeAlias = Literal["inline", "thread", "process"]
@@ -200,19 +201,19 @@ class Ran:
 
 
 class NoCapacity(Exception):
-    """The body was not begun: too many earlier ones are still running."""
+    """The body was not started: too many earlier ones are still running."""
 
 
 class NotReturned(Exception):
-    """The body ran to its end, but its result cannot be brought back."""
+    """The body ran to its end, but its result cannot be sent back."""
 
 
 @record
 class RanChanged:
-    """What a host answers in place of a Ran whose tool got other arguments than were checked.
+    """A host's answer to RunTool when its tool was given arguments other than the checked ones.
 
-    ``is_completed``: the host completes the arguments that it is handed (a default, an absolute
-    path), so a difference that the contracts allow is not a change.
+    ``is_completed``: the host fills in arguments (a default, an absolute path), so a difference
+    that the contracts allow is not a change.
     """
 
     args: Mapping[str, Any]
@@ -229,7 +230,7 @@ ran_to_end = maker(Ran)
 
 
 class Engine(Protocol):
-    """Runs bodies elsewhere: in other processes, on other machines. Both methods return a Ran,
+    """Runs bodies elsewhere: in other processes or on other machines. Both methods return a Ran,
     whatever the body does.
     """
 
@@ -239,12 +240,12 @@ class Engine(Protocol):
 
 
 class Pause(BaseException):
-    """Raised by a body, or by an approval backend, whose framework deferred the call: an interrupt
-    that asks a person, a deferral to another process.
+    """Raised by a body, or by an approval backend, whose framework deferred the call: by an
+    interrupt that asks a person, or by a deferral to another process.
 
-    It is not an error, so it is not an Exception. The call is closed as paused and gives its slots
-    back, because the framework runs the same call again from its start; then ``signal``, the
-    framework's own exception, goes on untouched.
+    It is not an error, so it is not an Exception. The call is closed as paused and releases its
+    slots, because the framework will make the same call again; then the framework's own exception,
+    ``signal``, is raised unchanged.
     """
 
     def __init__(self, signal: BaseException) -> None:
@@ -269,8 +270,8 @@ class HostRefusal(Exception):
 
 @record
 class Within:
-    """Perform an effect, but wait no longer than that. Answered as the effect is, or with a
-    TimeoutError in ``Failed``. How the wait ends depends on the effect's own ``wait``.
+    """Perform an effect, but wait at most ``timeout_s`` for it. Answered as the effect is, or with
+    a TimeoutError in ``Failed``. What happens to the effect then depends on its own ``wait``.
     """
 
     wait = OWN_BOUND

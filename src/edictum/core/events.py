@@ -1,9 +1,9 @@
-"""How the line of a call is written.
+"""How the audit events of a call are written.
 
 A call writes an opening event (allowed, denied, approval requested ...) and, when it ran, one
 closing event. The lifecycle makes an ``Entry``, which only refers to the call's frozen parts.
-``entry.to_json()`` writes the redacted line, once for all sinks; ``entry.event()`` is the same line
-as an ``AuditEvent``, for sinks that want an object. Both are made when they are asked for.
+``entry.to_json()`` returns the redacted line, written once for all sinks; ``entry.event()`` returns
+the same line as an ``AuditEvent``, for sinks that want an object. Both are made on first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edictum.core.call import ToolCall
 from edictum.core.contract import Mode
 from edictum.core.decide import AfterDecision
 from edictum.core.decision import Answer, Decision, Objection
-from edictum.core.freeze import kept
+from edictum.core.freeze import get_original_args
 from edictum.core.limits import NO_COUNTERS, Counters
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import write_sorted
@@ -103,12 +103,14 @@ class Context:
 
     @property
     def policy_digest(self) -> str:
-        """What the policy says, as a digest; worked out when it is first asked for."""
+        """Digest of what the policy says, computed on first use."""
         return self._digest_policy()
 
     @property
     def policy_text(self) -> str:
-        """The process and the policy of most events as JSON: of those without a policy error."""
+        """The process and the policy as JSON, as most events have them: those without a policy
+        error.
+        """
         self._policy_text = self._policy_text or self.write_policy(False)
         return self._policy_text
 
@@ -129,10 +131,10 @@ class Context:
         return texts
 
     def decision_texts(self, decision: Decision) -> tuple[str, str, str, str, bool]:
-        """Return who decided, why, the records of hooks and those of contracts, as JSON without
-        the brackets around them, and whether all numbers in them are written as in canonical JSON.
+        """Return who decided, why, the records of hooks and those of contracts, as JSON without the
+        enclosing brackets, and whether all numbers in it are written as in canonical JSON.
 
-        All calls that no contract objects to share a decision.
+        All calls that no contract objects to share one decision, so its text is cached.
         """
         known = self._decisions.get(id(decision))
         if known is None or known[0] is not decision:
@@ -145,7 +147,7 @@ class Context:
         return known[1]
 
     def reason_texts(self, said: Decision | Objection, reason: str | None) -> tuple[str, str]:
-        """Return who decided, and why, as JSON without the brackets around it."""
+        """Return who decided, and why, as JSON without the enclosing braces."""
         redacted = self.redaction.redact_and_remember(reason) if reason else None
         who = f'"decision_name":{_dump(said.name)},"decision_source":{_dump(said.source)}'
         return who, f'"reason":{_dump(redacted)}'
@@ -167,8 +169,8 @@ def _remember(texts: dict[int, Any], owner: object, entry: Any) -> None:
 class Entry:
     """An event in the making: references to frozen parts, stamped with the time by the driver.
 
-    Of the counters two numbers are kept, not the object: entries stay in memory by the thousand,
-    and what is not kept need not be looked at by the garbage collector either.
+    Of the counters only two numbers are kept, not the object: entries stay in memory by the
+    thousand, and the garbage collector need not look at what is not kept.
     """
 
     wait = RECORD
@@ -221,12 +223,14 @@ class Entry:
         self._event: AuditEvent | None = None
 
     def count(self, counters: Counters) -> None:
-        """Take the counters that a ledger answered the step of this event with."""
+        """Set the counters that a ledger answered for the step that this event was sent with."""
         self.attempts, self.executions = counters.attempts, counters.executions
         self.is_counted = True
 
     def take_answer(self, answer: Any) -> None:
-        """Take what a ledger answered the settlement of this event with, which may have failed."""
+        """Set the counters from a ledger's answer to the settlement that this event was sent with,
+        if it succeeded.
+        """
         if type(answer) is Counters:
             self.count(answer)
 
@@ -252,9 +256,10 @@ class Entry:
         return self._line
 
     def write_around_counters(self) -> tuple[str, str, bool]:
-        """Return what stands in that line before and behind what ``write_counters`` returns, for a
-        store that fills it in, and whether all numbers are written as in canonical JSON; written
-        once.
+        """Return the text of the line before and after its counters, for a store that fills them
+        in, and whether all numbers are written as in canonical JSON. Written once.
+
+        ``write_counters`` returns the text in between.
         """
         if self._parts is None:
             self._parts = _write_parts(self)
@@ -272,14 +277,17 @@ class Entry:
 
 
 def event_from_json(line: str) -> AuditEvent:
-    """Return the event that a line of ``Entry.to_json`` tells."""
+    """Return the event of a line that ``Entry.to_json`` wrote."""
     data = json.loads(line)
     data["timestamp"] = datetime.fromisoformat(data["timestamp"])
     data["action"] = AuditAction(data["action"])
     return AuditEvent(**data)
 
 
-def denied(context: Context, call: ToolCall, decision: Decision, counters: Counters) -> Entry:
+def make_denied_entry(
+    context: Context, call: ToolCall, decision: Decision, counters: Counters
+) -> Entry:
+    """Return the event of a call that is denied without having run."""
     return Entry(context, CALL_DENIED, call, decision, counters, Closing("denied"))
 
 
@@ -299,7 +307,7 @@ def policy_event(
 
 
 def make_drop_event(at: float, count: int, waiting: int) -> AuditEvent:
-    """Return the event by which a sink is told how many others it was not given."""
+    """Return the event that reports to a sink how many events it missed."""
     reason = f"{count:,} events were dropped here: {waiting:,} were waiting for this sink."
     moment = datetime.fromtimestamp(at, UTC)
     return AuditEvent(timestamp=moment, action=AuditAction.EVENTS_DROPPED, reason=reason)
@@ -308,7 +316,7 @@ def make_drop_event(at: float, count: int, waiting: int) -> AuditEvent:
 def refusal_event(
     at: float, approval_id: str | None, approver: str | None, reason: str
 ) -> AuditEvent:
-    """Return an event about a link or an answer to a request for approval that was refused."""
+    """Return an event about a refused link or answer to a request for approval."""
     return AuditEvent(
         timestamp=datetime.fromtimestamp(at, UTC),
         action=AuditAction.APPROVAL_REFUSED,
@@ -325,13 +333,13 @@ def refusal_event(
 
 
 def write_counters(attempts: object, executions: object) -> str:
-    """Return the counters of a session, as they stand in a line behind the name of the first."""
+    """Return the counters of a session as they stand in a line, after the name of the first."""
     return f'{attempts},"session_execution_count":{executions}'
 
 
 def _write_parts(entry: Entry) -> tuple[str, str, bool]:
-    """Write an event, but for its counters: what stands before them and what behind, and whether
-    all numbers are written as in canonical JSON.
+    """Write an event except for its counters: the text before them, the text after them, and
+    whether all numbers are written as in canonical JSON.
     """
     context, closing = entry.context, entry.closing or _OPEN
     call = context.call_texts(entry.call, ends=entry.ends_call())
@@ -380,7 +388,7 @@ def _write_summary(closing: Closing, context: Context) -> str:
 
 
 def _write_rest(entry: Entry, closing: Closing, call: CallTexts) -> str:
-    """Write the fields behind the counters."""
+    """Write the fields after the counters."""
     verdict: Any = closing.verdict or _ABSENT
     reason = entry.context.redaction.redact_and_remember(verdict.reason) if verdict.reason else None
     return (
@@ -393,8 +401,8 @@ def _write_rest(entry: Entry, closing: Closing, call: CallTexts) -> str:
 
 
 class CallTexts(NamedTuple):
-    """The fields of a call as JSON, which are the same in all its events: in the order of a line,
-    those in one text that stand side by side.
+    """The fields of a call as JSON, which are the same in all its events. Fields that are adjacent
+    in a line share one text.
     """
 
     ids: str
@@ -409,7 +417,7 @@ class CallTexts(NamedTuple):
 
 def _write_call(call: ToolCall, redact: RedactionPolicy) -> CallTexts:
     principal = _dump(redact.redact_args(call.principal.as_dict()) if call.principal else None)
-    args, run_id = redact.write_args(kept(call.args)), _dump(call.run_id)
+    args, run_id = redact.write_args(get_original_args(call.args)), _dump(call.run_id)
     return CallTexts(
         f'"call_id":{_dump(call.call_id)},"call_index":{call.call_index:d}',
         f'"environment":{_dump(call.environment)}',
@@ -427,7 +435,7 @@ _UNUSUAL_NUMBER = re.compile(r"[:,\[]-?[0-9]+[.eE]|[0-9]{16}")
 
 
 def has_exact_numbers(text: str) -> bool:
-    """Return whether all numbers in a JSON text are as canonical JSON has them; False if unsure."""
+    """Return whether all numbers in a JSON text are canonical (RFC 8785); False if unsure."""
     return _UNUSUAL_NUMBER.search(text) is None
 
 
@@ -435,7 +443,7 @@ _CONSTANTS = {None: "null", True: "true", False: "false"}
 
 
 def _dump(value: Any) -> str:
-    """Write one value: most are a text, or none."""
+    """Write one value as JSON, quickly for the usual ones: text and None."""
     if type(value) is str:
         return encode_basestring_ascii(value)
     return _CONSTANTS[value] if value is None or type(value) is bool else write_sorted(value)

@@ -39,7 +39,7 @@ class _Snapshot:
         return thaw(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a snapshot of the kind that any of its values may have."""
+        """Pickle as a snapshot of the class that accepts any value."""
         kinds: dict[type[Any], type[Any]] = {dict: FrozenDict, list: FrozenList, set: FrozenSet}
         return (kinds[self.ordinary], (self.ordinary(self),))
 
@@ -75,18 +75,16 @@ class FrozenSet(_Snapshot, frozenset[Any]):
 
 
 class FlatDict(FrozenDict):
-    """A small snapshot of scalars under names that are text: a shallow copy of it is a full one.
-
-    It is made by ``freeze_flat``, which sees that it is small.
+    """A snapshot of a few scalars under text keys: a shallow copy of it is a full one. Only
+    ``freeze_flat`` makes it, after checking that the arguments are such.
     """
 
     __slots__ = ()
 
 
 class CopyOnReadDict(FrozenDict):
-    """A snapshot that contains objects which can be changed. Each read returns a new copy, made
-    from ``kept``: what a hook does to an object is not seen by the contracts, by the person who is
-    asked, or by the tool.
+    """A snapshot that contains mutable objects. Each read returns a new copy, made from ``kept``,
+    so that what a hook does to an object is not seen by the contracts, the approver or the tool.
     """
 
     __slots__ = ("kept",)
@@ -109,7 +107,9 @@ class CopyOnReadDict(FrozenDict):
         return ItemsView(self)
 
     def __iter__(self) -> Iterator[Any]:
-        """Exists so that ``dict(args)`` and ``f(**args)`` read by the methods above."""
+        """Make ``dict(args)`` and ``f(**args)`` read by the methods above: they do so only for a
+        subclass with its own ``__iter__``.
+        """
         return super().__iter__()
 
     def copy(self) -> dict[Any, Any]:
@@ -126,8 +126,8 @@ EMPTY: FrozenDict = FlatDict()
 _DICTS = frozenset({dict, FrozenDict, FlatDict, CopyOnReadDict})
 
 
-def kept(args: Any) -> Any:
-    """Return the arguments as they were when the call was made."""
+def get_original_args(args: Any) -> Any:
+    """Return the arguments as they were when the call was made, without copying mutable objects."""
     return args.kept if type(args) is CopyOnReadDict else args
 
 
@@ -135,14 +135,14 @@ class _Copier(Rebuilder):
     __slots__ = ()
 
     def mapping(self, value: Any) -> Any:
-        return super().mapping(kept(value))
+        return super().mapping(get_original_args(value))
 
     def members(self, value: Any) -> Any:
         make = self.makers.get(type(value))
         return self.other(value) if make is None else make(map(self._member, value))
 
     def _member(self, item: Any) -> Any:
-        """Return a member of a set, which must stay hashable: the unchangeable is not copied."""
+        """Return a set's member unchanged if it is immutable: members must stay hashable."""
         return item if _is_unchangeable(item) else self.visit(item)
 
     def other(self, value: Any) -> Any:
@@ -190,8 +190,8 @@ _NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 def freeze_flat(args: Mapping[Any, Any]) -> FlatDict | None:
-    """Return a frozen copy of a few short scalars under names that are text, the usual arguments;
-    None of others.
+    """Return a frozen copy of a few short scalars under text keys, which is what most arguments
+    are; None for anything else.
     """
     if len(args) >= 20:
         return None
@@ -208,7 +208,7 @@ def freeze_flat(args: Mapping[Any, Any]) -> FlatDict | None:
 
 
 def freeze_args(args: Mapping[Any, Any]) -> FrozenDict:
-    """Return a frozen deep copy of a mapping. A flat one, the usual case, costs a shallow copy."""
+    """Return a frozen deep copy of a mapping of arguments. A flat one costs only a shallow copy."""
     frozen: FrozenDict | None = freeze_flat(args)
     return freeze(dict(args.items())) if frozen is None else frozen
 
@@ -232,12 +232,14 @@ def thaw_args(args: Any) -> dict[Any, Any]:
 
 
 def is_large(args: Any) -> bool:
-    """Return whether arguments hold more than is cheap to keep, or objects of unknown size."""
+    """Return whether arguments hold more than is cheap to keep in memory, or objects of unknown
+    size.
+    """
     return type(args) is not FlatDict and _measure(args, LARGE) < 0
 
 
 def _measure(value: Any, left: int) -> int:
-    """Return what is left of a size after a snapshot is taken off; stops below 0."""
+    """Return what is left of a size budget after a snapshot is subtracted; stop below 0."""
     kind = type(value)
     if kind in (str, bytes):
         return left - len(value)
@@ -276,8 +278,8 @@ def copy_object(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy data with something in it that cannot be copied, item by item. ``memo`` has the copies
-    so far, for data in circles.
+    """Copy data that contains something uncopyable, item by item. ``memo`` holds the copies so far,
+    for cyclic data.
     """
     if id(value) in memo:
         return memo[id(value)]
@@ -302,8 +304,8 @@ def _copy_around(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
-    """Return a copy of an object that holds data with every part replaced, see
-    ``replace_contents``; None if it is not known what an object holds, or it cannot be copied.
+    """Return a copy of an object with every part replaced, see ``replace_contents``; None if it
+    cannot be copied, or it is not known what it holds.
     """
     if isinstance(value, tuple):
         names = getattr(value, "_fields", (None,) * len(value))
@@ -318,8 +320,8 @@ def copy_with(value: Any, replace: Callable[[Any, Any], Any]) -> Any:
 
 
 def replace_contents(copied: Any, replace: Callable[[Any, Any], Any]) -> None:
-    """Replace every item and attribute of a shallow copy by ``replace(key, part)``, past its
-    methods; the items of a list have no key.
+    """Replace every item and attribute of a shallow copy by ``replace(key, part)``, bypassing its
+    methods. The items of a list have no key.
     """
     if isinstance(copied, dict):
         _replace_items(copied, replace)

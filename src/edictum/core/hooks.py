@@ -1,4 +1,6 @@
-"""Hooks: functions that watch a call, and before it runs may refuse it or change its arguments."""
+"""Hooks: functions that watch calls, and may deny a call or rewrite its arguments before it
+runs.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arrays, series, frames and tables of numpy, pandas, polars, pyarrow and their like as plain
-values, whole: the text that such a value has of its own leaves out the middle.
+"""Arrays, series, frames and tables of numpy, pandas, polars, pyarrow and the like as plain values.
 
-No library is imported. A value is asked by the methods of its own type.
+They are read whole: ``str()`` of such a value leaves out the middle. No library is imported; the
+type of a value is recognised by its methods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ NOT_OPENED: Any = object()
 
 
 class NotReadableError(ValueError):
-    """A value is an array or a table of a library that is not known, or it cannot be read whole."""
+    """A value is an array or a table of an unknown library, or cannot be read whole."""
+
+    is_for_model = True
 
     def __init__(self, value: object) -> None:
         super().__init__(
@@ -45,8 +47,8 @@ class Table:
         return len(self.columns[0]) if self.columns else 0
 
     def by_name(self) -> dict[str, list[Any]]:
-        """Return the cells by the names of their columns; the second of a name is numbered, and
-        missing cells are None.
+        """Return the cells by the names of their columns. A repeated name is numbered, and missing
+        cells are None.
         """
         made: dict[str, list[Any]] = {}
         for name, column in zip(self.names, self.columns, strict=True):
@@ -113,7 +115,9 @@ def _read_frame(frame: Any) -> Table:
 
 
 def _read_labels(index: Any) -> tuple[list[Any], list[list[Any]]]:
-    """Return names and labels of each level of an index, unless it just numbers the rows."""
+    """Return the names and labels of each level of an index; nothing for an index that only numbers
+    the rows.
+    """
     if type(index).__name__ == "RangeIndex":
         return [], []
     names = ["index" if name is None else name for name in index.names]
@@ -219,8 +223,8 @@ def _find_form(value: Any) -> tuple[str, ...] | None:
 
 
 def replace_cells(value: Any, opened: Any, changed: Any) -> Any:
-    """Return a copy of the same type with ``changed`` contents instead of those that ``open_value``
-    has returned; NOT_OPENED when there is not a way to make one.
+    """Return a copy of the same type with the contents ``changed`` in place of those that
+    ``open_value`` returned; NOT_OPENED when a copy cannot be made.
     """
     write = _WRITERS.get(_find_form(value) or ())
     try:
@@ -263,7 +267,9 @@ def _has_same_labels(before: Table, changed: Table) -> bool:
 
 
 def _make_alike(series: Any, cells: list[Any], **others: Any) -> Any:
-    """Return a series of other cells; one of objects stays so, where None is not NaN."""
+    """Return a series with other cells. A series of objects stays one, so that None does not become
+    NaN.
+    """
     dtype = series.dtype if series.dtype == object else None
     return type(series)(cells, dtype=dtype, **{"index": series.index, "name": series.name} | others)
 

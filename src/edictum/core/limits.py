@@ -68,7 +68,7 @@ class Limit:
     count together, and ``key`` finds the scope's value in a call. With ``when`` only calls for
     which it holds are judged and counted, in a ``tally`` of their own. With the effect "approve" a
     person may waive the limit for a call. Computed: ``counter`` is the metric as an attribute name,
-    ``moments`` the counter whose moments a window looks at, and ``plain`` whether a counter alone
+    ``moments`` the counter whose times a window needs, and ``plain`` whether a counter alone
     decides.
     """
 
@@ -110,18 +110,18 @@ class Limit:
 
     @property
     def depends_on_call(self) -> bool:
-        """Whether only a call tells if it is judged by this limit, or in which account."""
+        """Whether it takes a call to know if this limit judges it, or in which account."""
         return self.scope != SESSION_SCOPE or self.when is not None
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether it bounds every call of a session for good, as ``OperationLimits`` do."""
+        """Whether it bounds every call of a session without a window, as ``OperationLimits`` do."""
         lasts = self.window_s is None and self.enforce
         return lasts and self.effect == "deny" and not self.depends_on_call
 
     @property
     def refuses_all(self) -> bool:
-        """Whether no call is within it."""
+        """Whether no call can be within it."""
         counts_calls = self.metric in (Metric.ATTEMPTS, Metric.EXECUTIONS)
         return counts_calls and self.maximum == 0 and self.enforce and self.effect == "deny"
 
@@ -132,7 +132,7 @@ class Limit:
             raise EdictumConfigError(f"{where}: a budget names its amount.", hint=hint)
         if self.window_s is not None and not self.window_s > 0:
             hint = "Use more than 0 seconds."
-            raise EdictumConfigError(f"{where}: no window of {self.window_s!r} s.", hint=hint)
+            raise EdictumConfigError(f"{where}: the window is {self.window_s!r} s.", hint=hint)
 
     def reason(self, used: int, in_flight: int, asked: int | None = None) -> str:
         """Say why a call was refused; ``asked`` is the amount that the call stated."""
@@ -207,7 +207,7 @@ def _count_millionths(value: Any, down: bool) -> int | None:
 
 
 def amounts_in_millionths(what: str, amounts: Any) -> dict[str, int]:
-    """Return a user's ``{"cost": 0.12}`` as the ledgers keep it."""
+    """Return user-supplied amounts such as ``{"cost": 0.12}`` as the ledgers keep them."""
     made: dict[str, int] = {}
     is_named = type(amounts) is dict or isinstance(amounts, Mapping)
     for name, value in amounts.items() if is_named else (("", None),):
@@ -289,7 +289,7 @@ class OperationLimits:
             budgets["cost"] = min(self.max_cost, budgets.get("cost", self.max_cost))
         return budgets
 
-    def compiled(self) -> tuple[Limit, ...]:
+    def compile(self) -> tuple[Limit, ...]:
         """Return one Limit per bound that is set, attempts first."""
         limits = [
             Limit(name=name, metric=metric, maximum=getattr(self, name), source=_source(metric))
@@ -320,7 +320,7 @@ class OperationLimits:
 
 
 def tightest(limits: Iterable[OperationLimits | None]) -> OperationLimits | None:
-    """Return what all of these allow; None when there are none."""
+    """Return limits that allow only what all of these allow; None when there are none."""
     given = [each for each in limits if each is not None]
     return reduce(OperationLimits.tighter, given) if given else None
 
@@ -386,7 +386,7 @@ def compile_together(
             strictest[_about(limit)] = min(limit.maximum, known)
     own = [
         limit if enforce else replace(limit, enforce=False)
-        for limit in limits.compiled()
+        for limit in limits.compile()
         if strictest.get(_about(limit), limit.maximum + 1) > limit.maximum
     ]
     return (*own, *session_limits)
@@ -410,25 +410,24 @@ def limits_for(tool: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
 
 
 def width_of(limit: Limit) -> int:
-    """Return a number that is larger for a wider scope; that of a selector is narrower than all
-    with a name.
+    """Return a number that is larger for a wider scope. The scope of a selector is narrower than
+    any named one.
     """
     order = (SESSION_SCOPE, "", *NAMED_SCOPES[1:])
     return order.index(limit.scope if limit.scope in order else "")
 
 
 def tools_for(tool: str, limits: tuple[Limit, ...]) -> tuple[str, ...]:
-    """Return the tallies in which a call of ``tool`` counts: of the whole account, of the tool, and
-    those that these limits look at.
+    """Return the tallies in which a call of ``tool`` counts: that of the whole account, that of the
+    tool, and those that these limits read.
     """
     return tuple(dict.fromkeys((WHOLE_SESSION, tool, *(limit.tally for limit in limits))))
 
 
 @record
 class Window:
-    """The moments to keep for the limits with a window on one counter of one tool.
-
-    ``keep`` moments tell whether the largest of these limits is full; for amounts all are kept.
+    """Which times must be kept for the limits with a window on one counter of one tool. The last
+    ``keep`` of them show whether the largest of these limits is full; for amounts all are kept.
     """
 
     tool: str
@@ -450,7 +449,7 @@ def windows_of(limits: tuple[Limit, ...]) -> tuple[Window, ...]:
 
 
 def longest_window(limits: Iterable[Limit]) -> float:
-    """Return for how many seconds the moments of these limits matter; 0 without a window."""
+    """Return for how many seconds these limits look back; 0 without a window."""
     longest = 0.0
     for limit in limits:  # of each call: a generator would cost more than the comparisons
         if limit.window_s is not None and limit.window_s > longest:
@@ -460,7 +459,7 @@ def longest_window(limits: Iterable[Limit]) -> float:
 
 @record
 class Account:
-    """Where a call counts beside its own session: in a session above it, or in a scope."""
+    """Where a call counts besides its own session: in a session above it, or in a scope."""
 
     key: str
     tools: tuple[str, ...]
@@ -468,7 +467,9 @@ class Account:
 
 
 def has_mark(key: str) -> bool:
-    """Whether a key was made here: of a scope's account, or of a conditional limit's tally."""
+    """Return whether a key was made by this library, for a scope's account or for the tally of a
+    conditional limit.
+    """
     return key.startswith(MARK)
 
 
@@ -478,13 +479,13 @@ class Reservation:
 
     ``hold=False`` counts the attempt and takes no slot. With ``count_attempt=False`` as well it is
     a look: it changes nothing, and is answered as a call would be now, its attempt included.
-    ``enforce=False`` reports full limits and grants all the same. A lease that expires releases its
-    slots, or, with ``expiry_counts``, counts the call as failed: for tools whose effect cannot be
-    taken back. ``amounts`` are what the call expects to use, in millionths. ``accounts`` are those
-    in which the call counts too: the sessions above, nearest first, then scopes, the widest last.
-    ``per_tool`` asks for the counters of each tool of the same moment, for session contracts.
-    ``events`` tell of it if it is granted and no limit objects: a ledger whose database keeps the
-    audit as well commits them with it.
+    ``enforce=False`` reports full limits and grants anyway. When a lease expires, its slots are
+    released; with ``expiry_counts`` the call counts as failed instead, for tools whose effect
+    cannot be undone. ``amounts`` are what the call expects to use, in millionths. ``accounts`` are
+    those in which the call counts too: the sessions above, nearest first, then scopes, the widest
+    last. ``per_tool`` asks for the counters of each tool at the same moment, for session contracts.
+    ``events`` describe the reservation if it is granted and no limit objects: a ledger whose
+    database keeps the audit too commits them with it.
     """
 
     wait = RESERVE
@@ -507,9 +508,9 @@ class Reservation:
 class Settlement:
     """How a reservation ends: the call succeeded, failed, or never ran and is released.
 
-    ``amounts`` are what it used; a name that is missing was used as reserved. It ends in all
-    accounts that its reservation named; ``accounts`` are for a call that the session has forgotten.
-    ``events`` tell of it, as those of a reservation do.
+    ``amounts`` are what it used; a missing name was used as reserved. It ends in all accounts that
+    its reservation named; ``accounts`` are for a call that the session has forgotten. ``events``
+    describe it, as those of a reservation do.
     """
 
     wait = SETTLE
@@ -524,7 +525,7 @@ class Settlement:
 
 
 def release_of(held: Reservation) -> Settlement:
-    """Return what gives back the slots of a call that does not run."""
+    """Return the settlement that gives back the slots of a call that does not run."""
     own = (held.session_id, held.call_id, held.tools, held.limits)
     return Settlement(*own, "release", accounts=held.accounts)
 
@@ -565,7 +566,7 @@ class Grant:
 
     ``counters`` are those of the session, with this call; ``per_tool`` those of each tool, if the
     reservation asks for them. A driver sets ``is_late`` when the answer came after the lease that
-    it grants: the slots may be another call's by now.
+    it grants has ended: by then the slots may be another call's.
     """
 
     granted: bool

@@ -1,9 +1,9 @@
-"""Parking: what a host and the gate tell each other about a call that waits for a person.
+"""Parking: a call that waits for a person lets its host end the run and continue it later.
 
-A host that can end its run and go on later, perhaps in another process, says so with the option
-``park`` of a call. It is called with the open request and raises the host's own exception, which
-must be one of ``control_flow``: the call is closed as paused. The host then makes the same call
-again, with the same call id, and the call finds its question.
+A host that can do so, perhaps in another process, gives the call the option ``park``, a function of
+the open request. The function raises the host's own exception, which must be one of
+``control_flow``, and the call is closed as paused. Later the host makes the same call again, with
+the same call id, and the gate finds the question that was asked before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Wait:
         return "WAIT"
 
 
-# what a host returns that cannot end its run just now: the answer is waited for
+# returned by a host that cannot end its run now: the call waits for the answer
 WAIT: Final = _Wait()
 
 
@@ -39,8 +39,8 @@ class ApprovalPending(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What a person has told the host of a call. The host has not verified who it was, so it does
-    not count where the contract names ``approvers``.
+    """A person's answer that the host of a call received itself. The host has not verified who the
+    person was, so it does not count where the contract names ``approvers``.
     """
 
     approval_id: str
@@ -50,6 +50,41 @@ class HostAnswer:
     args: Mapping[str, Any] | None = None
 
 
+class GoingOn:
+    """Parks a call of a host that continues after a pause, as ``park`` says. An earlier question
+    about the call is looked up even if no contract can ask about its tool any more.
+    """
+
+    goes_on = True
+
+    def __init__(self, park: Park) -> None:
+        self._park = park
+
+    def __call__(self, request: Any) -> Any:
+        return self._park(request)
+
+
+def wait_for_answer(request: Any) -> Any:
+    """Wait, for hosts that cannot end their run."""
+    return WAIT
+
+
+def tell_once(approved: bool | None, approver: str, then: Park = wait_for_answer) -> Park:
+    """Return the ``park`` of a call. It gives, once, the answer ``approved`` that the host received
+    when it continued, and after that does ``then``. None: the host does not continue a run.
+    """
+    told = approved
+
+    def park(request: Any) -> Any:
+        nonlocal told
+        if told is None or not request.is_parked:
+            return then(request)
+        answer, told = HostAnswer(request.approval_id, told, approver), None
+        return answer
+
+    return park if approved is None else GoingOn(park)
+
+
 def raise_pending(request: Any) -> Any:
-    """Park a call, for hosts that take ApprovalPending."""
+    """Raise ApprovalPending, for hosts that park a call by catching it."""
     raise ApprovalPending(request)

@@ -1,4 +1,4 @@
-"""Policy: everything that is decided from, compiled once, immutable, indexed by tool.
+"""Policy: the contracts, hooks, limits and tool entries, compiled once, immutable, indexed by tool.
 
 A call asks ``policy.plan(tool_name)`` and gets the contracts, hooks, limits and table entry that
 can apply to that tool, in the order in which they were registered. Plans are cached; the cache is
@@ -14,12 +14,13 @@ from dataclasses import fields
 from enum import Enum
 from functools import reduce
 from types import NoneType
-from typing import Any
+from typing import Any, Final, TypeAlias
+from weakref import ref
 
 from edictum.core._records import record
 from edictum.core.approvers import Approvers
 from edictum.core.call import ToolCall, check_tool_name
-from edictum.core.contract import Contract, Kind, Mode
+from edictum.core.contract import Contract, Kind, Mode, Verdict
 from edictum.core.decide import ask_each, make_after_asker, make_asker
 from edictum.core.decision import Decision
 from edictum.core.hooks import HookRegistration
@@ -33,6 +34,7 @@ from edictum.core.limits import (
     tools_for,
     width_of,
 )
+from edictum.core.parameters import find_field_sent_twice, has_fields_in_places
 from edictum.core.tool_entry import UNKNOWN_TOOL, ToolEntry, inherit_entry
 from edictum.core.values import digest
 
@@ -42,10 +44,10 @@ _GLOB = re.compile(r"[*?\[]")
 
 @record
 class SuccessRule:
-    """Tells for some tools whether a result is a failure: ``judge`` returns a reason or None.
+    """Judges for some tools whether a result is a failure: ``judge`` returns a reason or None.
 
-    ``retryable`` None: as the tool's entry says. ``for_model``: the reason is stated by the rule,
-    and the model reads it instead of the result.
+    ``retryable`` None: as the tool's entry says. ``for_model``: the rule states its own reason,
+    which the model reads instead of the result.
     """
 
     tools: tuple[str, ...]
@@ -74,7 +76,7 @@ class Plan:
     ask_before: Callable[[ToolCall], list[tuple[Contract, Any]]]
     ask_session: Callable[[Any], list[tuple[Contract, Any]]]
     ask_after: Callable[[ToolCall, Any], list[tuple[Contract, Any]]]
-    memo: dict[str, Any]  # what other modules have worked out about this plan
+    memo: dict[str, Any]  # derived by other modules from this plan
 
 
 class ToolIndex:
@@ -170,15 +172,15 @@ class Policy:
 
     @property
     def has_bundle(self) -> bool:
-        """Whether a bundle says some of it, and not Python alone."""
+        """Whether any of the policy comes from a bundle and not from Python."""
         return self._bundle_digest is not None
 
     def digest(self) -> str:
-        """Return a digest of what the policy says, worked out once.
+        """Return a digest of what the policy says, computed once.
 
-        Of a bundle that is all but its comments, store and sinks. Of what was given in Python it
-        is what can be seen: names, tools, effects and limits, and the version, which says for the
-        rest that it has changed.
+        For a bundle that is everything but its comments, store and sinks. For what was given in
+        Python it is what can be compared between processes: names, tools, effects and limits, and
+        the version, which changes with the rest.
         """
         if self._digest is None:
             bundle = self.version if self._bundle_digest is None else self._bundle_digest()
@@ -224,9 +226,12 @@ class Policy:
         tools, before = tools_for(tool, limits), tuple(self._before.matching(tool))
         if self.unlisted is not None and not self.is_listed(tool):
             before = (self.unlisted, *before)
+        entry = self.entry(tool)
+        judges = any((hooks_before, before, session, after, rules, entry.amounts, entry.actual))
+        ask_before = make_asker(before)
         return Plan(
             tool=tool,
-            entry=self.entry(tool),
+            entry=entry,
             hooks_before=hooks_before,
             hooks_after=hooks_after,
             before=before,
@@ -237,7 +242,7 @@ class Policy:
             tools=tools,
             success_rules=tuple(self._success.matching(tool)),
             passed=Decision(asked=before),
-            ask_before=make_asker(before),
+            ask_before=_check_names(ask_before) if judges else ask_before,
             ask_session=ask_each(session),
             ask_after=make_after_asker(after),
             memo={},
@@ -248,7 +253,7 @@ class Policy:
         return self._change(tools={**self.tools, name: entry})
 
     def without_default_limits(self) -> Policy:
-        """Return the policy with the limits that its bundle states, and no others."""
+        """Return the policy with only the limits that its bundle states."""
         return self._change(limits=tighten_by_bundle(NO_LIMITS, self.session_limits))
 
     def _change(self, **changed: Any) -> Policy:
@@ -256,7 +261,9 @@ class Policy:
         return Policy(**given | {"bundle_digest": self._bundle_digest} | changed)
 
     def can_allow(self, tool: str, mode: Mode) -> bool:
-        """Return whether some call of a tool may be allowed, as far as that can be known before."""
+        """Return whether some call of a tool may be allowed, as far as that can be known without a
+        call.
+        """
         plan = self.plan(tool)
         is_denied = any(
             it.is_unconditional and it.effect == "deny" and not it.is_observed(mode)
@@ -266,19 +273,20 @@ class Policy:
         return not (is_denied or is_closed)
 
     def has_approvers(self) -> bool:
-        """Return whether some contract or limit says who may approve."""
+        """Return whether some contract or limit restricts who may approve."""
         askers: list[Contract | Limit] = [*self.contracts, *self._limits]
         return any(it.approvers is not None for it in askers)
 
     def is_listed(self, tool: str) -> bool:
-        """Whether the table has an entry for this tool, by name or by glob."""
+        """Return whether the table has an entry for this tool, by name or by glob."""
         return tool in self.tools or bool(self._tools.matching(tool))
 
     def entry(self, tool: str) -> ToolEntry:
-        """Return the tool's own entry, else that of the most specific glob, else the worst case.
+        """Return the tool's own entry, else that of the most specific matching glob, else the worst
+        case.
 
-        Amounts and a pin that it does not state are those of the globs that match, the more
-        specific first.
+        Amounts and a pin that it does not state come from the globs that match, the more specific
+        first.
         """
         globs = [name for name in self._tools.matching(tool) if name != tool]
         globs.sort(key=_count_literals, reverse=True)
@@ -287,12 +295,40 @@ class Policy:
         return reduce(inherit_entry, entries) if entries else UNKNOWN_TOOL
 
 
+SENT_TWICE: Final = Contract(
+    id="field_sent_twice",
+    kind=Kind.PRE,
+    check=lambda call: Verdict.fail(find_field_sent_twice(call.args, call.parameters)),
+    source="arguments",
+)
+Asker: TypeAlias = Callable[[ToolCall], list[tuple[Contract, Any]]]
+
+
+def _check_names(ask: Asker) -> Asker:
+    """Return a function that asks contracts, and objects to a call that sends a field twice,
+    because they could judge one value and the tool use the other.
+    """
+    harmless: Any = None  # parameters without such fields; mostly a tool has one function
+
+    def ask_them(call: ToolCall) -> list[tuple[Contract, Any]]:
+        nonlocal harmless
+        if (parameters := call.parameters) is harmless:
+            return ask(call)
+        if why := find_field_sent_twice(call.args, parameters):
+            return [(SENT_TWICE, Verdict.fail(why)), *ask(call)]
+        if type(parameters) is ref and not has_fields_in_places(parameters):
+            harmless = parameters
+        return ask(call)
+
+    return ask_them
+
+
 def _terms_of_asking(it: Contract) -> tuple[Any, ...]:
     return it.timeout, it.timeout_effect, it.approvers
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are the same in every process: no functions."""
+    """Return the fields of a dataclass that are equal in every process: no functions."""
     stated = {item.name: getattr(value, item.name) for item in fields(value)}
     kinds = (str, int, float, Enum, NoneType, Approvers)
     return {name: item for name, item in stated.items() if isinstance(item, kinds)}

@@ -48,6 +48,7 @@ from edictum.errors import EdictumConfigError
 
 MAX_STRING = 1_000
 MAX_PAYLOAD = 32_768
+MARGIN = 8_192  # characters behind a cut that are searched: a secret is seen whole
 MAX_SUMMARY = 500
 MAX_SAFE = 2**53  # whole numbers up to it are the same in every reader of JSON
 JSON_WORDS = {None: "null", True: "true", False: "false"}
@@ -70,8 +71,8 @@ class RedactionPolicy:
         detectors: Iterable[Detects] | None = None,
         hash_key: str | bytes | None = None,
     ) -> None:
-        self.sensitive_keys = _lowered("sensitive_keys", sensitive_keys)
-        self.safe_keys = _lowered("safe_keys", safe_keys)
+        self.sensitive_keys = _lower_keys("sensitive_keys", sensitive_keys)
+        self.safe_keys = _lower_keys("safe_keys", safe_keys)
         self._custom = [_custom_pattern(pair) for pair in custom_patterns or ()]
         self._detect = detect_secret_values
         self.detectors = _read_detectors(detectors)
@@ -213,7 +214,7 @@ class RedactionPolicy:
         answer.
         """
         if type(result) is str:
-            return result[: max_length + 8_192]
+            return result[: max_length + MARGIN]
         return JsonText(_Summary(self, max_length + 1_024).visit(result))
 
     def write_summary(self, summary: str, max_length: int = MAX_SUMMARY) -> str:
@@ -280,7 +281,19 @@ def shorten(text: str, limit: int) -> str:
 
 def shorten_without_secrets(text: str, limit: int) -> str:
     """Shorten a text that is redacted later: half a secret at the cut would not be seen then."""
-    return text if len(text) <= limit else shorten(hide_secrets(text[: limit + 8_192]), limit)
+    return text if len(text) <= limit else shorten(hide_secrets(text[: limit + MARGIN]), limit)
+
+
+def shorten_redacted(text: str, redact_text: Callable[[str], str]) -> str:
+    """Return a text redacted and cut to MAX_STRING. Of a long one so much is searched that what is
+    shown cannot be a part of a secret at the end of that.
+    """
+    size = MAX_STRING + MARGIN
+    shown = redact_text(text[:size])
+    while size < len(text) and len(shown) < MAX_STRING + MARGIN:  # much of it was hidden
+        size *= 2
+        shown = redact_text(text[:size])
+    return shorten(shown, MAX_STRING)
 
 
 def _is_hidden(item: Any) -> bool:
@@ -306,7 +319,8 @@ class _AuditRedactor(JsonVisitor):
         self._left = MAX_PAYLOAD
 
     def text(self, text: str) -> str:
-        shown = shorten(self._policy.redact_text(text) if self._search else text, MAX_STRING)
+        redact_text = self._policy.redact_text
+        shown = shorten_redacted(text, redact_text) if self._search else shorten(text, MAX_STRING)
         self._left -= len(shown) + 2
         return shown
 
@@ -611,7 +625,7 @@ def _shown_fields_of_type(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.repr) if made_by_dataclass else ()
 
 
-def _lowered(option: str, keys: Iterable[str] | None) -> frozenset[str]:
+def _lower_keys(option: str, keys: Iterable[str] | None) -> frozenset[str]:
     names = [keys] if isinstance(keys, str) else list(keys or ())
     if isinstance(keys, str) or not all(isinstance(name, str) for name in names):
         raise EdictumConfigError(

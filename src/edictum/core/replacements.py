@@ -1,4 +1,4 @@
-"""What stands in place of a secret: ``[REDACTED]``, ``****1234``, or a keyed hash."""
+"""Replacements for a secret: ``[REDACTED]``, ``****1234``, or a keyed hash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mask(kind: str, secret: str) -> str:
 
 
 def keyed_hash(key: bytes) -> Replace:
-    """Return a replacement by a hash that is equal for equal secrets, and says nothing else."""
+    """Return a replacement by a hash that is equal for equal secrets, and reveals nothing else."""
 
     def replace(kind: str, secret: str) -> str:
         digest = hmac.new(key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)

@@ -1,7 +1,7 @@
 """Scopes: whose calls a limit counts together, and which limits of a plan judge one call.
 
-An account of a scope has a key that no user can choose as a session id. It is made of the scope as
-the limit states it and of the value that the call has for it.
+The account of a scope has a key that users cannot choose as a session id. It is made of the scope
+as the limit states it and the value that the call has for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from edictum.core._records import record, replace
 from edictum.core.approvers import Approvers
 from edictum.core.call import ToolCall
-from edictum.core.decide import describe
+from edictum.core.decide import describe, is_for_model
 from edictum.core.decision import USER_ERRORS, Objection
 from edictum.core.limits import (
     GLOBAL,
@@ -71,15 +71,14 @@ def _value_as_text(scope: str, value: object) -> str:
 
 
 def _field_for(scope: str) -> str:
-    """Return what of a call tells the value of a scope."""
+    """Return the field of a call that has the value of a scope."""
     fields = {PRINCIPAL: "principal.user_id or service_id", ORG: "principal.org_id"}
     return fields.get(scope, scope)
 
 
 def account_key(limit: Limit, call: ToolCall) -> str:
-    """Return the key of the account in which a limit counts a call, "" for its session.
-
-    Raises EdictumInputError when the call does not say it.
+    """Return the key of the account in which a limit counts a call, "" for its session. Raises
+    EdictumInputError when the call does not have a value for the scope.
     """
     if limit.scope == SESSION_SCOPE:
         return ""
@@ -169,7 +168,8 @@ def _holds(limit: Limit, call: ToolCall) -> bool:
 def _objection_to(limit: Limit, error: BaseException) -> Objection:
     """Return why a call is refused to which a limit cannot be applied."""
     reason = f"The limit '{limit.name}' cannot be applied. {describe(error)}"
-    return Objection(limit.source, limit.name, reason, not isinstance(error, EdictumInputError))
+    is_error, hidden = not isinstance(error, EdictumInputError), not is_for_model(error)
+    return Objection(limit.source, limit.name, reason, is_error, for_operators=hidden)
 
 
 def _tallies_and_limits(
@@ -197,8 +197,9 @@ def _tallies_and_limits(
 class ScopedLimits(OperationLimits):
     """Limits with a scope, a window, a condition, or that a person may waive.
 
-    They are what a session contract is in a bundle; ``id`` is its name there and in the audit.
-    ``scope`` is "session", "principal", "org", "global" or a selector such as "args.account_id".
+    They are the Python form of a session contract in a bundle; ``id`` is its name there and in the
+    audit. ``scope`` is "session", "principal", "org", "global" or a selector such as
+    "args.account_id".
     """
 
     max_attempts: int | None = None
@@ -242,7 +243,7 @@ class ScopedLimits(OperationLimits):
                 when=self.when,
                 tally="",
             )
-            for limit in self.compiled()
+            for limit in self.compile()
         )
 
 

@@ -107,9 +107,14 @@ class Form:
     head: str  # the pattern of the first characters from the anchor on, for the search
     checks: frozenset[str]
 
+    @property
+    def is_found_inside(self) -> bool:
+        """Whether its anchor may stand inside a word."""
+        return bool(self.before or self.checks & _FREE)
+
     def match(self, text: str, at: int) -> Span | None:
         """Return the span of the form whose anchor stands at a place; None if it does not."""
-        if not (self.before or self.checks & _FREE or is_boundary(text, at)):
+        if not (self.is_found_inside or is_boundary(text, at)):
             return None
         found = compile_once(self.behind).match(text, at)
         if found is None:
@@ -159,10 +164,13 @@ def _make_form(kind: str, form: str, checks: frozenset[str]) -> Form:
 
 
 def _find_anchor(parts: tuple[FormPart, ...]) -> int:
-    """Return the number of the literal to search for: the first that says something."""
+    """Return the number of the literal to search for: the first that says something. A letter says
+    least: in a long run of letters and digits there would be too many places.
+    """
     literals = [number for number, part in enumerate(parts) if part.literal]
     telling = (number for number in literals if len(parts[number].literal) >= 3)
-    return next(telling, literals[0])
+    signs = (number for number in literals if not parts[number].literal.isalnum())
+    return next(telling, next(signs, literals[0]))
 
 
 def _write_head(parts: tuple[FormPart, ...]) -> str:
@@ -226,23 +234,35 @@ def read_named_forms() -> tuple[NamedForm, ...]:
 _ESCAPE = re.compile(
     r"(?:\\[abfnrtv]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z"
 )
-_SEGMENT = re.compile(r"[^A-Za-z0-9]+")
-_WORD = re.compile(
-    r"[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,4}|[a-z]{2,12}\d{1,2}"
+_ESCAPE_SIGNS = frozenset("\\%\x1b")  # that one begins with
+MAX_ESCAPE = 8
+_WORD = (
+    r"[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|[0-9]{1,4}|[a-z]{2,12}[0-9]{1,2}"
     r"|[a-z]{0,20}(?:[A-Z][a-z]{2,20}){1,8}"  # camelCase
 )
+_NO_WORD = re.compile(rf"(?<![A-Za-z0-9])(?!(?:{_WORD})(?![A-Za-z0-9]))[A-Za-z0-9]")
 
 
 def is_boundary(text: str, at: int) -> bool:
     """Return whether a word can begin at a place: not behind a letter, unless of an escape."""
     if at == 0 or not (text[at - 1].isascii() and text[at - 1].isalnum()):
         return True
-    return _ESCAPE.search(text, max(0, at - 8), at) is not None
+    return _ESCAPE.search(text, max(0, at - MAX_ESCAPE), at) is not None
+
+
+def is_inside_word(text: str, at: int) -> bool:
+    """Return whether a letter or digit stands behind another, with no escape in front: then no word
+    can begin there, nor behind it up to where the letters and digits end.
+    """
+    both = text[max(0, at - 1) : at + 1]
+    if len(both) < 2 or not (both.isascii() and both.isalnum()):
+        return False
+    return _ESCAPE_SIGNS.isdisjoint(text[max(0, at - MAX_ESCAPE) : at])
 
 
 def is_wordy(text: str) -> bool:
     """Return whether a text is made of words and small numbers, as names in code and prose are."""
-    return all(map(_WORD.fullmatch, filter(None, _SEGMENT.split(text))))
+    return _NO_WORD.search(text) is None
 
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -22,7 +22,9 @@ _KEY_BODY = r"(?:[A-Za-z0-9+/=\s:,.]|\\[nrt\\]|-(?!---))*"
 
 @dataclass(frozen=True, slots=True)
 class TextPattern:
-    """One row; ``check`` names the test that the secret must pass."""
+    """One row; ``check`` names the test that the secret must pass. Of ``flags`` one stands near
+    behind the hint: where none does, the pattern is not tried.
+    """
 
     kind: str
     hints: tuple[str, ...]
@@ -30,6 +32,7 @@ class TextPattern:
     pattern: str
     check: str = ""
     rest: str = ""
+    flags: tuple[str, ...] = ()
 
 
 TEXT_PATTERNS = (
@@ -83,6 +86,7 @@ TEXT_PATTERNS = (
         r"(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}"
         rf"|sshpass|(?:docker|podman|az|oc)\s{{1,3}}login){_WITH}-p[= ]?(?!-){_VALUE}",
         "not_placeholder",
+        flags=("-p",),
     ),
     TextPattern(
         "command.password",
@@ -90,6 +94,7 @@ TEXT_PATTERNS = (
         "sqlcmd",
         rf"sqlcmd{_WITH}-P[= ]?(?!-){_VALUE}",
         "not_placeholder",
+        flags=("-P",),
     ),
     TextPattern(
         "command.password",
@@ -97,6 +102,7 @@ TEXT_PATTERNS = (
         "redis-cli",
         rf"redis-cli{_WITH}-a[= ]?(?!-){_VALUE}",
         "not_placeholder",
+        flags=("-a",),
     ),
     TextPattern(
         "command.password",
@@ -105,6 +111,7 @@ TEXT_PATTERNS = (
         rf"(?:curl|wget|http){_WITH}(?:-u|--user|--proxy-user|-a)[= ]?[\"']?[^\s:\"']{{1,100}}:"
         r"(?P<v>[^\s\"'\\]{1,500})",
         "not_placeholder",
+        flags=("-u", "-a"),
     ),
     TextPattern(
         "netrc.password",
@@ -118,9 +125,9 @@ TEXT_PATTERNS = (
         ("authorization", "cookie"),
         rf"(?i:authorization|cookie)(?:{_QUOTE})?\s{{0,3}}:",
         rf"(?i)(?:authorization|cookie)(?:{_QUOTE})?\s{{0,3}}:\s{{0,3}}(?:{_QUOTE})?{_SCHEME}"
-        r"(?P<v>(?!\s)(?:[^\"'\\\n]|\\(?![\"'])){1,400})",
+        r"(?P<v>(?!\s)(?:[^\"'\\\n]{1,16}|\\(?![\"'])){1,100})",
         "not_wordy",
-        r"(?:[^\"'\\\n]|\\(?![\"']))*",
+        r"(?:[^\"'\\\n]+|\\(?![\"']))*",
     ),
     TextPattern(
         "http.header",

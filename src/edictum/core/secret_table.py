@@ -114,8 +114,9 @@ slack.token = xoxb-<slack 20+> | xoxp-<slack 20+> | xoxa-<slack 20+> | xoxr-<sla
 slack.app_token = xapp-<num 1>-<up 9-12>-<num 10-14>-<hex 64> | xapp-<slack 30+>
 slack.webhook = hooks.slack.com/services/<path 12+> | hooks.slack.com/workflows/<path 12+>
     | hooks.slack.com/triggers/<path 12+> | hooks.slack-gov.com/services/<path 12+> ; anywhere
-discord.bot_token = M<b62 23-27>.<url 6-7>.<url 27+> | N<b62 23-27>.<url 6-7>.<url 27+>
-    | O<b62 23-27>.<url 6-7>.<url 27+> ; mixed
+discord.bot_token = M<b62 23-27>.<url 6!>.<url 27+> | M<b62 23-27>.<url 7!>.<url 27+>
+    | N<b62 23-27>.<url 6!>.<url 27+> | N<b62 23-27>.<url 7!>.<url 27+>
+    | O<b62 23-27>.<url 6!>.<url 27+> | O<b62 23-27>.<url 7!>.<url 27+> ; mixed
 discord.webhook = discord.com/api/webhooks/<num 17-20>/<url 60>
     | discordapp.com/api/webhooks/<num 17-20>/<url 60> ; anywhere
 telegram.bot_token = <num 6-16>:AA<url 33> | <num 8-12>:A<url 34!>

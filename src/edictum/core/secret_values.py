@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
+from itertools import groupby
 from math import log2
+from operator import itemgetter
 
 from edictum.core.secret_forms import NamedForm, Span, is_wordy, read_named_forms
 from edictum.core.sensitive_keys import FRONTS, is_sensitive_by_words
@@ -39,6 +41,7 @@ _FLAG_REST = re.compile(
     r"(?P<tail>[A-Za-z0-9_-]{0,40})(?P<gap>)(?P<sign>[= ])(?P<space>\s{0,3})"
     r"(?P<prefix>)(?P<quote>\\{0,4}[\"'`])?"
 )
+_NAME_BACKWARDS = re.compile(r"[\w.$-]*")
 _FRONT_WORD = re.compile(r"([A-Za-z]{2,12}) \Z")
 _BARE = re.compile(r"[^\s\"'`&;,|\\]{1,8000}")
 _CLOSERS = ")]}>.:!?"
@@ -50,20 +53,21 @@ _ENDS = {
     "\\": re.compile(r"[^\"'`\n\\]*(?:\\[^\"'`\\\n][^\"'`\n\\]*)*"),
 }
 _CODE = re.compile(
-    r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)+[;)\]}]*"  # self.token
-    r"|.*[A-Za-z_\])][(\[{].*"  # get_token(
-    r"|[!&*~^][A-Za-z_].*"
-    r"|.*(?:=>|==.|!=|&&|\|\||\+\+|::).*"
+    r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)+[;)\]}]*\Z"  # self.token
+    r"|[!&*~^][A-Za-z_]|\+\+"
 )
+_CODE_INSIDE = re.compile(r"(?<=[A-Za-z_\])])[(\[{]|=>|==.|!=|&&|\|\||::|\+\+[;)]*\Z")  # get_token(
 _PLACEHOLDER = re.compile(
     r"(?i)(?:\$|\{|<|%[sd({]|\*|\[|\(|@|#|/|\\|\.{2,}|\?|_+$|-+$|\.{3}|-{3,}).*"
     r"|x{3,}|0{3,6}"
-    r"|.*(?:\.{3}|x{5,}|\*{3}|\$\{|\{\{|<[a-z_ -]+>|%\(|%s).*"
     r"|(?:your|my|some|the|an?|new|old|test|dummy|fake|sample|insert|enter|change)[-_ ].*"
     r"|(?:example|changeme|change_me|placeholder|redacted|hidden|none|null|nil|true|false|yes|no"
     r"|undefined|optional|required|unset|empty|todo|tbd|n/a|str|string|bytes|int|bool|any|object"
     r"|number|integer|text|void|self|this|env|default|basic|bearer|password|passwd|secret|token"
     r"|key|pass|pwd|value|foo|bar|baz|test|admin|root|user)[\])};,.]*"
+)
+_PLACEHOLDER_INSIDE = re.compile(
+    r"\.{3}|[xX]{5}|\*{3}|\$\{|\{\{|<[A-Za-z_ -]+>|%\(|%s(?![A-Za-z0-9])"
 )
 # The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
 _ABOUT_WORDS = """
@@ -107,17 +111,19 @@ def _judge(text: str, at: int, found: re.Match[str], is_flag: bool) -> tuple[str
         return None
     if is_flag and not _is_option(text, at):
         return None
-    span = _value_span(text, found.end(), quote)
-    value = text[span[0] : min(span[1], span[0] + MAX_JUDGED_VALUE)]
     shell = sign == "=" and _is_shell(text, at)
-    if not value or not (shell or _names_secret(name, is_flag)):
+    if not (shell or _names_secret(name, is_flag)):
+        return None
+    start = found.end()
+    value = text[start : _find_end(text, start, quote, start + MAX_JUDGED_VALUE)]
+    if not value:
         return None
     spaced = bool(found.group("gap")) or sign.strip() in ("is", "was")
     if is_flag and sign == " ":
         spaced = False
     if not is_secret(name, value, quoted=bool(quote), spaced=spaced, shell=shell):
         return None
-    return "assigned", span
+    return "assigned", (start, _find_end(text, start, quote, len(text)))
 
 
 def _name_at(text: str, at: int) -> str:
@@ -139,10 +145,9 @@ def _names_secret(name: str, is_flag: bool) -> bool:
 
 def _run_before(text: str, at: int) -> int:
     """Return where the name begins that ends at a place."""
-    low = max(0, at - 64)
-    while at > low and (text[at - 1].isalnum() or text[at - 1] in "_-.$"):
-        at -= 1
-    return at
+    found = _NAME_BACKWARDS.match(text[max(0, at - 64) : at][::-1])
+    assert found is not None
+    return at - found.end()
 
 
 def _is_shell(text: str, at: int) -> bool:
@@ -162,28 +167,30 @@ def _is_tag(text: str, at: int) -> bool:
     return "<" in text[max(0, at - 64) : at].rsplit(">", 1)[-1].rsplit(" ", 1)[-1]
 
 
-def _value_span(text: str, at: int, quote: str) -> Span:
-    """Return the span of a value: what is inside its quotes, else up to where a word ends."""
+def _find_end(text: str, at: int, quote: str, limit: int) -> int:
+    """Return the end of a value that begins at a place: of what is inside its quotes, else where a
+    word ends; at most a limit.
+    """
     if quote:
-        found = _ENDS["\\" if len(quote) > 1 else quote].match(text, at)
+        found = _ENDS["\\" if len(quote) > 1 else quote].match(text, at, limit)
         assert found is not None
-        return at, found.end()
-    bare = _BARE.match(text, at)
+        return found.end()
+    bare = _BARE.match(text, at, limit)
     if bare is None:
-        return at, at
+        return at
     end = bare.end()
     cut = text.find("</", at, end)
     end = cut if cut > at else end
     while end > at and text[end - 1] in _CLOSERS:
         end -= 1
-    return at, end
+    return end
 
 
 def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool) -> bool:
     """Return whether a value behind a telling name is a secret, by the looks of both."""
-    if _PLACEHOLDER.fullmatch(value) or not is_filled_in(value):
+    if _is_placeholder(value) or not is_filled_in(value):
         return False
-    if not quoted and (_CODE.fullmatch(value) or "://" in value):
+    if not quoted and (_is_code(value) or "://" in value):
         return False
     if value.startswith("arn:"):
         return False
@@ -194,6 +201,14 @@ def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool)
     if _STRONG.search(name):
         return _is_password(name, value, quoted, spaced)
     return _is_token(value, quoted, spaced)
+
+
+def _is_placeholder(value: str) -> bool:
+    return bool(_PLACEHOLDER_INSIDE.search(value) or _PLACEHOLDER.fullmatch(value))
+
+
+def _is_code(value: str) -> bool:
+    return bool(_CODE_INSIDE.search(value) or _CODE.match(value))
 
 
 def _is_password(name: str, value: str, quoted: bool, spaced: bool) -> bool:
@@ -235,7 +250,7 @@ def is_filled_in(value: str) -> bool:
 
 def is_chosen(value: str) -> bool:
     """Return whether a value in the place of a password may be one that was chosen."""
-    return len(value) >= 4 and is_filled_in(value) and not _PLACEHOLDER.fullmatch(value)
+    return len(value) >= 4 and is_filled_in(value) and not _is_placeholder(value)
 
 
 REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[a-s]{16}\]")
@@ -274,12 +289,19 @@ def vendor_head() -> str:
 def find_by_vendor(text: str, at: int) -> tuple[str, Span] | None:
     """Return the kind and span of a secret behind the name of its vendor at a place."""
     near = text[at : at + 32].lower()
-    return next(
-        filter(
-            None, (_find_behind(text, at, word) for word in vendor_words() if near.startswith(word))
-        ),
-        None,
-    )
+    words = _vendors_by_letter().get(near[:1], ())
+    found = (_find_behind(text, at, word) for word in words if near.startswith(word))
+    return next(filter(None, found), None)
+
+
+@lru_cache(maxsize=1)
+def _vendors_by_letter() -> dict[str, tuple[str, ...]]:
+    """Return the names of vendors by their first letter."""
+    by_letter = groupby(sorted(vendor_words(), key=_first), _first)
+    return {letter: tuple(words) for letter, words in by_letter}
+
+
+_first = itemgetter(0)
 
 
 def _find_behind(text: str, at: int, word: str) -> tuple[str, Span] | None:

@@ -1,8 +1,8 @@
 """Which keys name something secret: ``api_key``, ``dbPassword``, ``access-token``.
 
 Keys are judged by their words, not by substrings: ``monkey``, ``max_tokens`` and ``sort_key`` are
-not sensitive. Words that were run together (``dbpassword``, ``authtoken``) are taken apart where
-that is sure: by an ending that no ordinary word has, or one with a known word in front of it.
+not sensitive. Words that were run together (``dbpassword``, ``authtoken``) are split where that is
+safe: at an ending that no ordinary word has, or at one that follows a known word.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def is_sensitive_by_words(key: str) -> bool:
-    """Whether the words of a key say that its value is secret. Of a long key the ends are read."""
+    """Return whether the words of a key name a secret. Only both ends of a very long key are
+    read.
+    """
     half = MAX_KEY // 2
     return _is_sensitive(key if len(key) <= MAX_KEY else f"{key[:half]} {key[-half:]}")
 
@@ -78,7 +80,7 @@ def _is_sensitive(key: str) -> bool:
 
 
 def _has_sensitive_phrase(words: list[str]) -> bool:
-    """Whether two words that follow each other name a secret: ``database_url``, ``smtp_pass``."""
+    """Return whether two adjacent words name a secret: ``database_url``, ``smtp_pass``."""
     return any(
         pair in SENSITIVE_PHRASES or (pair[0] in FRONTS and pair[1] in ("pass", "pwd"))
         for pair in pairwise(words)
@@ -90,7 +92,7 @@ def _has_safe_companion(words: list[str]) -> bool:
 
 
 def _has_key_of_something(words: list[str]) -> bool:
-    """Whether a key is named together with what it is for: ``signing_key``, not ``key`` alone."""
+    """Return whether a word says what the key is for: ``signing_key``, not ``key`` alone."""
     return not KEY_WORDS.isdisjoint(words) and any(
         word not in KEY_WORDS and not word.isdigit() for word in words
     )
@@ -110,5 +112,5 @@ def _split(word: str) -> tuple[str, ...]:
 
 
 def _ends_in_front(word: str) -> bool:
-    """Whether a word is one of FRONTS or ends in a long one (``githubaccess``)."""
+    """Return whether a word is one of FRONTS or ends in a long one (``githubaccess``)."""
     return word in FRONTS or any(word.endswith(front) for front in FRONTS if len(front) > 5)

@@ -10,7 +10,7 @@ from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
 
 
 class Count(int):
-    """A number that can be called and awaited, the older way to read it."""
+    """A number that can also be called and awaited, as the older library's users read it."""
 
     def __call__(self) -> Count:
         return self

@@ -1,5 +1,5 @@
-"""Whether a function can be called as it will be called: found out when it is given, and not at the
-first call.
+"""Check whether a function accepts the arguments that it will be called with: when it is given, not
+at the first call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def check_takes(what: str, function: Callable[..., Any], *arguments: str) -> Non
         return
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # it does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
         signature.bind(*arguments)
@@ -32,7 +32,9 @@ def check_takes(what: str, function: Callable[..., Any], *arguments: str) -> Non
 
 
 def _surely_takes(function: FunctionType, count: int) -> bool:
-    """Whether a look at the code is enough to tell; a signature takes twenty times as long."""
+    """Return whether the code object alone shows that a call fits. Reading the signature takes
+    twenty times as long.
+    """
     code = function.__code__
     required = code.co_argcount - len(function.__defaults__ or ())
     return required <= count <= code.co_argcount and not code.co_kwonlyargcount

@@ -1,7 +1,7 @@
 """ToolEntry: what is known about a tool.
 
-A setting says where it is declared what it may be, and how two entries that both state it become
-one. The contract language, the harness and the merging of guards read that from here.
+Each setting declares which values it may have and how two entries that both state it are merged.
+The contract language, the harness and the merging of guards read the table here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ AMOUNT_KEYS = {"amounts": "call", "actual": "result"}  # what their functions ge
 
 @record
 class SettingKind:
-    """What values a setting has, and by which name the language knows their shape."""
+    """The values that a setting may have, and the name under which the contract language knows
+    their shape.
+    """
 
     shape: str
     is_valid: Callable[[Any], bool]
@@ -120,11 +122,9 @@ def _join(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> 
 
 @record
 class Setting:
-    """One setting of a tool.
-
-    ``merge`` makes one value of two, of which the first counts for more. ``inherited``: an entry
-    that replaces one of a lower layer keeps what it does not state itself. ``stated_by`` names the
-    flag of entries whose value counts.
+    """One setting of a tool. ``merge`` makes one value of two, of which the first takes precedence.
+    ``inherited``: an entry that replaces one of a lower layer keeps this setting of that entry
+    unless it states its own. ``stated_by`` names the flag of entries that state the setting.
     """
 
     kind: SettingKind
@@ -154,11 +154,11 @@ class ToolEntry:
     """What is known about a tool. The defaults assume the worst.
 
     ``run_in`` None: where the guard runs tools. ``retry_on_timeout`` None: unless it may have had
-    an effect and cannot be repeated. ``verify`` names the tool that tells whether a call of this
-    one took effect, ``preview`` the tool (or is the function) that tells what it would change, for
-    a person who is asked to approve it. ``amounts`` are what a call uses and ``actual`` what its
-    result says it used, by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how an
-    MCP server describes the tool: another description is refused. ``describes`` False: the entry
+    an effect and cannot be repeated. ``verify`` names the tool that finds out whether a call of
+    this one took effect, ``preview`` the tool (or is the function) that shows what it would change,
+    for a person who is asked to approve it. ``amounts`` are what a call uses and ``actual`` what
+    its result says it used, by name: numbers, or an ``AmountSource``. ``pin`` is the digest of how
+    an MCP server describes the tool: another description is refused. ``describes`` False: the entry
     says nothing about the tool's effect; ``states_effect`` False: not which side effect it has.
     """
 
@@ -233,7 +233,7 @@ def _check_setting(name: str, key: str, value: Any) -> None:
 
 
 def _read_amounts(where: str, amounts: Mapping[str, Any], argument: str) -> dict[str, Any]:
-    """Return amounts with a source for each function."""
+    """Return amounts in which each function has become an AmountSource."""
     read = dict(amounts)
     for name, value in amounts.items():
         if callable(value):

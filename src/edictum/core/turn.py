@@ -20,11 +20,14 @@ from edictum.outcomes import ToolOutcome
 
 @record
 class Refusal:
-    """A gate denies the call. ``reason`` becomes ``ToolDenied.reason``."""
+    """A gate denies the call. ``reason`` becomes ``ToolDenied.reason``, and ``for_operators`` its
+    ``for_operators``.
+    """
 
     reason: str
     details: str
     policy_error: bool = False
+    for_operators: bool = False
 
 
 @record
@@ -44,7 +47,9 @@ class Replay:
 
 @record
 class UncheckedReplay:
-    """The same call was answered with an artifact. ``look``, which may block, finds it or None."""
+    """The same call was answered with an artifact. ``look``, which may block, returns the artifact
+    or None.
+    """
 
     done: Any
     look: Callable[..., Any]
@@ -74,7 +79,7 @@ class Oversized:
 
 
 class TurnOver(Exception):
-    """The turn does not let an allowed call start any more."""
+    """The turn does not let an allowed call start: its time is over."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.details)
@@ -96,7 +101,12 @@ class CallInTurn(Protocol):
 
     @property
     def prompt(self) -> str | None:
-        """What the user has said last, for a person who is asked to approve the call."""
+        """What the user said last, shown to a person who is asked to approve the call."""
+        ...
+
+    @property
+    def keep_start(self) -> Callable[[], Any] | None:
+        """The function that stores, just before the body is started, that it is; or None."""
         ...
 
     @property
@@ -106,16 +116,16 @@ class CallInTurn(Protocol):
     def gates_before_hooks(self) -> Gates: ...
 
     def gates_after_hooks(self, call: ToolCall, rewritten: bool) -> tuple[Gates, Settlement | None]:
-        """Return the gates that judge the arguments which the hooks have left.
+        """Return the gates that judge the arguments as the hooks have left them.
 
-        If these arguments differ from those of the attempt before, the settlement gives up what
-        was reserved for that attempt.
+        If these differ from the arguments of the earlier attempt, the settlement releases what was
+        reserved for that attempt.
         """
         ...
 
     @property
     def approvals(self) -> MutableMapping[str, Approval]:
-        """What a person has approved of this call, by digest."""
+        """The answers of people about this call, by digest."""
         ...
 
     def read_grant(self, grant: Grant) -> Refusal | None:
@@ -127,7 +137,7 @@ class CallInTurn(Protocol):
         ...
 
     def confirm_replay(self, done: Any) -> GateAnswer:
-        """Answer when ``UncheckedReplay.look`` has found the artifact."""
+        """Return the gate's answer once ``UncheckedReplay.look`` has found the artifact."""
         ...
 
     def forget_replay(self, done: Any) -> None:
@@ -137,7 +147,7 @@ class CallInTurn(Protocol):
     def extend_reservation(self, seconds: float) -> Renew | None:
         """Return the effect that keeps the reservation of ``OncePerWindow`` for that much longer.
 
-        None if there is no such reservation.
+        None without such a reservation.
         """
         ...
 
@@ -158,15 +168,19 @@ class CallInTurn(Protocol):
         ...
 
     def ran(self, ran: Ran) -> Ran:
-        """Return how the body ended; completion and timeout exclude each other here."""
+        """Return how the body ended. Completion and timeout exclude each other from here on."""
         ...
 
     def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
         """Return the outcome with the turn's facts, or what must be stored first."""
         ...
 
-    def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
-        """Return the outcome after storing its output, which failed if ``reference`` is Failed."""
+    def take_reference(
+        self, outcome: ToolOutcome, oversized: Oversized, reference: Any
+    ) -> ToolOutcome:
+        """Return the outcome after its output was stored. If that failed, ``reference`` is
+        Failed.
+        """
         ...
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
@@ -182,8 +196,8 @@ class CallInTurn(Protocol):
         """Return how the reservation of ``OncePerWindow`` ends."""
         ...
 
-    def ended(self, outcome: ToolOutcome | None) -> None:
-        """Take note that the call is over; None when it was thrown away. Called exactly once."""
+    def note_end(self, outcome: ToolOutcome | None) -> None:
+        """Note that the call is over, with None when it was thrown away. Called exactly once."""
         ...
 
 
@@ -201,12 +215,12 @@ class OpenedCall(CallInTurn, Protocol):
 
     @property
     def parameters(self) -> Any:
-        """What tells the tool's parameters and their defaults; None leaves it to the body."""
+        """Declares the tool's parameters and their defaults; None leaves it to the body."""
         ...
 
     @property
     def description(self) -> str:
-        """What the turn knows that the tool is for; empty when it does not know the tool."""
+        """What the tool is for, as the turn knows it; empty for an unknown tool."""
         ...
 
     @property
@@ -220,16 +234,18 @@ class OpenedCall(CallInTurn, Protocol):
 
     @property
     def plan(self) -> Plan:
-        """The policy's plan for the tool, with what the turn knows of it."""
+        """The policy's plan for the tool, combined with the turn's own settings."""
         ...
 
     @property
     def failure_flag(self) -> Callable[[Any], str | None]:
-        """Tells why a result is a failure: by its own words, or by the tool's result schema."""
+        """Returns why a result is a failure, by its own words or by the tool's result schema; else
+        None.
+        """
         ...
 
-    def malformed(self, why: str) -> None:
-        """Take note that the arguments cannot be read; the gates deny the call for it."""
+    def reject_arguments(self, why: str) -> None:
+        """Note that the arguments cannot be read; the gates will deny the call."""
         ...
 
 
@@ -238,7 +254,7 @@ class TurnPort(Protocol):
 
     @property
     def session_id(self) -> str:
-        """Return the session of its calls; an empty text leaves it to their caller."""
+        """The session of its calls; an empty text leaves the choice to their caller."""
         ...
 
     def open(

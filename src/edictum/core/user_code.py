@@ -1,7 +1,7 @@
-"""Calling user-supplied functions: hooks, resolvers, checkers.
+"""Call user-supplied functions: hooks, resolvers, checkers.
 
-Outside of a turn they are called directly. In a turn nothing may take longer than the turn has, so
-an ordinary function is called through the ``CallUserCode`` effect, which runs it where it can be
+Outside a turn they are called directly. In a turn nothing may take longer than the turn has, so an
+ordinary function is called through the ``CallUserCode`` effect, which runs it where it can be
 abandoned. A coroutine function returns an awaitable, which can be abandoned anyway.
 """
 
@@ -63,10 +63,10 @@ def _call_when(when: Callable[..., Any], *args: Any) -> bool:
 def ask_hooks(
     hooks: Iterable[HookRegistration], call: ToolCall, mode: Mode, in_turn: bool = False
 ) -> Generator[Effect, Any, tuple[ToolCall, list[HookAnswer]]]:
-    """Ask every before-hook, each about the arguments as the hooks before it have left them.
+    """Ask every before-hook, each about the arguments that the hooks before it have produced.
 
-    Returns the call with the resulting arguments, and all answers: a denial does not stop the
-    questions.
+    Returns the call with the final arguments, and all answers: after a denial the other hooks are
+    asked too.
     """
     answers: list[HookAnswer] = []
     for hook in hooks:

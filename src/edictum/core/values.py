@@ -1,7 +1,7 @@
 """The one walk through values: bounded, and safe with whatever a tool or a model sends.
 
-``Visitor.visit`` takes a value apart level by level, counts the levels and notices values that
-contain themselves. What becomes of the parts is up to its subclasses: here JSON, canonical text and
+``Visitor.visit`` takes a value apart level by level, counts the levels and detects values that
+contain themselves. Its subclasses decide what to make of the parts: here JSON, canonical text and
 changed text; in ``freeze`` snapshots; in ``redaction`` what may be written down.
 
 There is one limit, ``MAX_VALUE_DEPTH``: more than honest data needs, and few enough that two Python
@@ -46,10 +46,9 @@ class TooDeepError(ValueError):
 
 
 class Visitor(ABC):
-    """Walk through a value. Subclasses return from each method what stands for that part.
-
-    ``scalar`` gets text, numbers, bytes and None; the other methods get one container each and
-    call ``visit`` on what is in it.
+    """Walk through a value. Each method returns the replacement of one part. ``scalar`` gets text,
+    numbers, bytes and None; the other methods get one container each and call ``visit`` on its
+    items.
     """
 
     __slots__ = ("_parents",)
@@ -124,7 +123,7 @@ def get_field_names(value: Any) -> list[str] | None:
 
 
 def held_fields(value: Any) -> Any:
-    """Return what an object shows that it holds: the fields of a dataclass, an attrs class or a
+    """Return the visible contents of an object: the fields of a dataclass, an attrs class or a
     pydantic model, else None.
     """
     if isinstance(value, type):
@@ -146,7 +145,9 @@ _OWN_JSON = frozenset({str, bool, type(None)})
 
 
 def _are_json(items: Sequence[Any]) -> bool:
-    """Return whether a list is its own JSON: texts, or numbers that any reader knows."""
+    """Return whether all items can stay as they are in JSON: texts, or numbers that every reader
+    knows.
+    """
     kinds = set(map(type, items))
     if kinds == {int}:
         return bool(max(items).bit_length() < 64 > min(items).bit_length())
@@ -249,7 +250,7 @@ def to_json(value: Any) -> Any:
 
 
 class _SearchedJson(JsonVisitor):
-    """JSON in which nothing is left out that a value holds, even if it is not shown."""
+    """JSON of everything that a value contains, even of fields that its ``repr`` hides."""
 
     __slots__ = ()
 
@@ -275,8 +276,8 @@ class _SearchedJson(JsonVisitor):
 
 
 def to_searched_json(value: Any) -> Any:
-    """Return all that a value holds, to search it: as ``to_json`` does, but frames are their
-    columns by name. Raises NotReadableError for a value that cannot be read whole.
+    """Return everything that a value contains, to be searched: as ``to_json`` does, but with frames
+    as columns by name. Raises NotReadableError for a value that cannot be read whole.
     """
     return _SearchedJson().visit(value)
 
@@ -302,7 +303,7 @@ def write_sorted(value: Any) -> str:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether JSON data has too many levels of containers, which are counted one by one."""
+    """Return whether JSON data has too many levels of containers, which are counted one by one."""
     level = [value]
     for _ in range(MAX_VALUE_DEPTH):
         level = [
@@ -386,7 +387,9 @@ class _Canonical(Visitor):
         self.parts.append(")")
 
     def _key(self, key: Any) -> tuple[str, str]:
-        """Return what is written of a key, and what sorts those of which the same is written."""
+        """Return the text of a key, and a second text by which keys with the same first text are
+        sorted.
+        """
         if type(key) is str:
             return self._text(key), "" if key.isascii() else key
         return "".join(self._apart(key)), show(key)
@@ -404,7 +407,7 @@ class _Canonical(Visitor):
         self.parts.append("}")
 
     def _apart(self, value: Any) -> list[str]:
-        """Return the parts of a key or a member of a set, which are sorted by them."""
+        """Return the parts of a key or of a set's member, which are sorted by them."""
         parts, self.parts = self.parts, []
         try:
             self.visit(value)
@@ -441,8 +444,8 @@ def _parts_of(value: Any, *, exact: bool) -> list[str]:
 def canonical(value: Any) -> str:
     """Return one text for all values that mean the same, however they were written; never raises.
 
-    1 and 1.0 are the same, as are texts that NFC makes equal; True and 1, ``{1: 2}`` and
-    ``{"1": 2}`` are not. What is too deep is the same as itself alone.
+    1 and 1.0 mean the same, as do texts that NFC makes equal; True and 1, ``{1: 2}`` and ``{"1":
+    2}`` do not. A value that is too deep equals only itself.
     """
     try:
         return "".join(_parts_of(value, exact=False))
@@ -457,9 +460,8 @@ def identity(value: Any) -> str:
 
 
 def _write_flat(value: Any) -> str | None:
-    """Return the canonical text of a dict of ASCII texts and whole numbers, as most arguments are.
-
-    None for anything else. It takes half the time.
+    """Return the canonical text of a dict of ASCII texts and whole numbers, which most arguments
+    are, in half the time; None for anything else.
     """
     if getattr(type(value), "items", None) is not dict.items:
         return None
@@ -477,13 +479,15 @@ def _write_flat(value: Any) -> str | None:
 
 
 def digest(*values: Any) -> str:
-    """Return a SHA-256 that no other values have, down to their types; raises TooDeepError."""
+    """Return a SHA-256 that differs for different values, even if only their types differ; raises
+    TooDeepError.
+    """
     text = "".join(part for value in values for part in _parts_of(value, exact=True))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same to every tool. NaN is not, as it is not equal to itself."""
+    """Return whether two values are the same to every tool. NaN differs even from itself."""
     try:
         parts = _parts_of(one, exact=True)
         return NAN not in parts and parts == _parts_of(other, exact=True)
@@ -492,7 +496,9 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def has_same_form(given: Any, made: Any, depth: int = 0) -> bool:
-    """Whether a structure has the keys and types of another; None in ``given`` stands for any."""
+    """Return whether a structure has the keys and types of another; a None in ``given`` matches
+    anything.
+    """
     if isinstance(given, dict) and isinstance(made, dict) and depth < MAX_VALUE_DEPTH:
         return given.keys() == made.keys() and all(
             has_same_form(given[key], made[key], depth + 1) for key in given
@@ -509,9 +515,8 @@ def normalize(text: str) -> str:
 
 
 class Rebuilder(Visitor):
-    """Rebuild plain containers by a table from their exact type to a constructor.
-
-    ``other`` gets whatever is not in the table.
+    """Rebuild plain containers by a table from exact types to constructors. ``other`` gets whatever
+    is not in the table.
     """
 
     __slots__ = ()
@@ -539,9 +544,8 @@ _SEARCHED_TOGETHER = SCALARS - {bytes}
 
 
 class TextChanger(Rebuilder):
-    """Change every text inside a structure; plain containers keep their types.
-
-    ``may_change`` tells of several texts, joined by line ends, whether any of them may change.
+    """Change every text inside a structure; plain containers keep their types. ``may_change`` gets
+    several texts at once, joined by newlines, and returns whether any of them may change.
     """
 
     __slots__ = ("change", "may_change")
@@ -566,7 +570,7 @@ class TextChanger(Rebuilder):
         return made
 
     def _stays(self, items: list[Any]) -> bool:
-        """Return whether nothing in some items can change: one search for all their texts."""
+        """Return whether none of the items can change: one search for all their texts."""
         assert self.may_change is not None
         if not _SEARCHED_TOGETHER.issuperset(map(type, items)):
             return False
@@ -592,7 +596,7 @@ def change_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _distinct(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return a dict in which keys that have become equal are numbered, so that no item is lost."""
+    """Return a dict in which keys that became equal are numbered, so that no item is lost."""
     made: dict[Any, Any] = {}
     numbers: Counter[Any] = Counter()
     for key, item in pairs:

@@ -1,4 +1,6 @@
-"""How the answer to an effect may be waited for. Every effect class says it, as ``wait``."""
+"""Wait policies: how the answer to an effect may be waited for. Each effect class names its own, as
+``wait``.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,18 @@ from edictum.core._records import record
 class WaitPolicy:
     """One way of waiting.
 
-    ``bound``: what bounds the wait in a turn. ``turn`` is the time that the turn has left; ``port``
-    is that too, but never less than a moment, so that what happened is still counted and written;
-    ``person`` stops the turn's clock; ``own`` has a bound of its own, or is answered at once.
+    ``bound``: what bounds the wait in a turn. "turn": the time that the turn has left. "port": the
+    same, but never less than a moment, so that what happened is still counted and written.
+    "person": the turn's clock stands still. "own": the effect has a bound of its own, or is
+    answered at once.
 
-    ``on_cancel``: what becomes of the request when its caller is cancelled or its time is over. It
-    is stopped; or it is finished, because it cannot be known how far it came, and a cancelled
-    caller waits for it; or the same, but the caller lingers only shortly.
+    ``on_cancel``: what becomes of the request when its caller is cancelled or its time is over.
+    "stop": it is cancelled. "finish": it is completed, because it cannot be known how far it came,
+    and a cancelled caller waits for it. "linger": the same, but a cancelled caller waits only
+    shortly.
 
-    ``outlives_caller``: whether it is still sent when the caller's coroutine is closed.
+    ``outlives_caller``: whether the request is still sent when the caller's coroutine is being
+    closed.
     """
 
     bound: Literal["own", "turn", "port", "person"]

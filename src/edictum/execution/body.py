@@ -1,7 +1,7 @@
-"""Run a tool's body, inline, in a thread or by an engine, from asynchronous and synchronous hosts.
+"""Run a tool's body inline, in a thread or by an engine, for asynchronous and synchronous hosts.
 
-Whatever the body does, the answer is a ``Ran``. Two things are passed on after the call has been
-closed properly: the cancellation of the caller's task, and KeyboardInterrupt.
+Whatever the body does, the answer is a ``Ran``. Two exceptions are raised again once the call has
+been closed properly: the cancellation of the caller's task, and KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def runs_inline(effect: RunTool) -> bool:
 def start_inline(effect: RunTool) -> Ran | Running:
     """Call the body. Return how it ended, or a Running if its value must be awaited.
 
-    The traceback of an exception refers to the frames of all callers. A caller that keeps the
-    exception in a variable when it returns makes a cycle, which only the garbage collector frees.
-    So callers inside this library delete what holds it.
+    The traceback of an exception refers to the frames of all callers. A caller that still holds the
+    exception in a variable when it returns makes a reference cycle, which only the garbage
+    collector frees. So callers inside this library delete the variables that hold it.
     """
     started = perf_counter()
     args = effect.call.args
@@ -91,7 +91,9 @@ def _call_body(effect: RunTool) -> Any:
 
 
 def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
-    """Return how a body that raised has ended: as interrupted only if the host was meant."""
+    """Return how a body that raised has ended: as interrupted only if the interruption was meant
+    for the host.
+    """
     if isinstance(exc, (KeyboardInterrupt, Pause, Declined)):
         return Ran(None, exc, elapsed_s, cancelled=True)
     if isinstance(exc, asyncio.CancelledError):
@@ -103,7 +105,9 @@ def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
 
 
 async def run_async(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
-    """Run a body elsewhere or under a deadline. A thread that misses it is left behind."""
+    """Run a body elsewhere or under a deadline. A thread that misses its deadline is left
+    behind.
+    """
     if effect.run_in not in ("inline", "thread"):
         try:
             return _log_missing_start(effect, await _engine(effect).run(effect))
@@ -192,7 +196,9 @@ def _engine(effect: RunTool) -> Engine:
 
 
 def _log_missing_start(effect: RunTool, ran: Ran) -> Ran:
-    """Log a call that its engine could not start: the model is not told why."""
+    """Log a call that its engine could not start: the reason is for operators, not for the
+    model.
+    """
     if ran.not_started and ran.error is not None and not ran.cancelled:
         tool, why = effect.call.tool_name, describe(ran.error)
         log(EXECUTION_NOT_STARTED, "tool %r was not started: %s", tool, why, tool=tool)
@@ -200,7 +206,7 @@ def _log_missing_start(effect: RunTool, ran: Ran) -> Ran:
 
 
 def _end_by_engine(effect: RunTool, exc: Exception) -> Ran:
-    """Return the end of a body whose engine raised, and so may have begun it."""
+    """Return how a body ends whose engine raised: the body may have begun."""
     tool = effect.call.tool_name
     log(EXECUTION_NOT_STARTED, "the engine of tool %r raised", tool, exc_info=exc, tool=tool)
     lost = Lost(f"The engine raised {type_and_text(exc)}")

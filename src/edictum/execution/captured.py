@@ -1,4 +1,4 @@
-"""An exception as a value, ``Failed``: a SystemExit does not end the event loop, and a
+"""Exceptions as values, ``Failed``: so that a SystemExit does not end the event loop, and a
 StopIteration can leave a task.
 """
 

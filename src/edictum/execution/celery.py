@@ -117,7 +117,9 @@ def _lead_process_group(**_: Any) -> None:
 
 
 def _maintain_often(sender: Any, **_: Any) -> None:
-    """Notice a dead process soon; Celery may look too early, and then not for five seconds."""
+    """Check often for dead worker processes; Celery itself looks at once, and then only after five
+    seconds.
+    """
     hub = getattr(sender, "hub", None)
     # a worker that connects again is ready again
     if hub is not None and not getattr(hub, "edictum_maintains", False):
@@ -139,7 +141,7 @@ def _functions(given: Callable[..., Any] | ModuleType) -> list[Callable[..., Any
 
 
 def _unwrap_spec(tool: Any) -> Any:
-    """Return the function where a module holds a ToolSpec in its place."""
+    """Return the function of a ToolSpec, which a module may hold in its place."""
     return getattr(tool, "body", None) or tool
 
 
@@ -231,7 +233,7 @@ def _client(url: str, wait_s: float) -> redis.Redis:
 
 
 def _claim(results: redis.Redis, call: str, how: str) -> bool:
-    """Decide whether a call is begun or withdrawn. Return False if that was decided before."""
+    """Claim a call, to begin it or to withdraw it. Return False if it was claimed before."""
     return bool(results.set(f"edictum:call:{call}", how, nx=True, ex=CLAIM_TTL_S))
 
 
@@ -239,7 +241,7 @@ def _claim(results: redis.Redis, call: str, how: str) -> bool:
 
 
 def _client_app(url: str) -> Celery:
-    """Return an app that does not retry: the harness does, and knows the deadline."""
+    """Return an app that does not retry: the harness retries, and knows the deadline."""
     options = {"max_retries": 0, "socket_timeout": SEND_S, "socket_connect_timeout": ANSWER_S}
     return Celery(
         "edictum", broker=_redis_url(url), set_as_current=False, broker_transport_options=options
@@ -354,7 +356,7 @@ class CeleryEngine:
             reply = _loads(packed)
             if not isinstance(reply, dict) or not isinstance(reply.get("call"), str):
                 raise ValueError("it does not say which call it answers")
-        except Exception as exc:  # other calls wait for their answers all the same
+        except Exception as exc:  # other calls still wait for their answers
             if not self._has_warned:
                 self._has_warned = True
                 what = "A message among the answers of Celery workers"
@@ -371,7 +373,7 @@ class CeleryEngine:
             _set_answer(waiting, reply)
 
     def count_hung(self, sending: Future[None]) -> None:
-        """Count a call that the broker has not taken in time, until it is taken or fails."""
+        """Count a call as hung until the broker has taken it or refused it."""
         with self._lock:
             self._hung.add(sending)
         sending.add_done_callback(self._hung.discard)
@@ -382,13 +384,15 @@ class CeleryEngine:
 
 
 def _set_answer(waiting: Future[dict[str, Any]], reply: dict[str, Any]) -> None:
-    """Set the answer, unless there is one: a broker may break off while a worker answers."""
+    """Set the answer unless there is one already: a broker may break off while a worker answers."""
     with contextlib.suppress(InvalidStateError):
         waiting.set_result(reply)
 
 
 def _start_helper(function: Callable[[], None]) -> Future[None]:
-    """Have a thread ask a server, if there is one; the worker's hard limit holds anyway."""
+    """Have a thread ask a server, if a thread can be started; the worker's hard limit holds in any
+    case.
+    """
     with contextlib.suppress(NotStarted):
         return _HELPERS.submit(function)
     nothing: Future[None] = Future()

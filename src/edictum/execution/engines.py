@@ -1,4 +1,4 @@
-"""Where tools are run: named by a word, a URL, or an object. One function reads all three."""
+"""Where tools are run, named by a word, a URL or an object. One function reads all three."""
 
 from __future__ import annotations
 

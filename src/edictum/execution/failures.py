@@ -20,7 +20,9 @@ class NoThread(NotStarted, NoCapacity):
 
 
 class Lost(Exception):
-    """What ran the body died with it. How far the body came is not known."""
+    """The process or machine that ran the body died during the call. How far the body got is
+    unknown.
+    """
 
     text_for_model = "The tool {tool!r} was lost: the process that ran it ended without a result."
 
@@ -38,9 +40,10 @@ class RemoteTraceback(Exception):
 
 
 class Unfinished(BaseException):
-    """What is no longer waited for: its time is over, or the caller was interrupted (``by``).
+    """The wait has ended before what was awaited: the time is over, or the caller was interrupted
+    (``by``).
 
-    It passes between the functions of this package only, as the error of a ``Failed``.
+    It is only used inside this package, as the error of a ``Failed``.
     """
 
     def __init__(self, running: bool, by: BaseException | None = None) -> None:

@@ -1,12 +1,15 @@
-"""What a fork resets: the one registry for it.
+"""Forks: the one registry of what must happen around a fork and in the child.
 
-``protect`` has a fork wait, for a bounded time, until the locks of all registered objects are free,
-so that what they guard is whole in the child. A lock that cannot be had, because the code that
-forks holds it itself or its holder takes too long, is replaced in the child: a fork never hangs.
+``protect`` makes a fork wait, for a bounded time, until the locks of all registered objects are
+free, so that what they guard is consistent in the child. A lock that cannot be had, because the
+forking code holds it itself or its holder takes too long, is replaced in the child: a fork never
+hangs.
 
 ``call_in_child`` runs a method in the child, for what belongs to the parent: threads, connections,
 event loops, worker processes, ids. The methods run in the order of their registration, after the
-locks are free. Both hold their objects weakly.
+locks are free.
+
+Both hold their objects weakly.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ LOCK_WAIT_S = 1.0  # for all locks together
 
 
 class Locked(Protocol):
-    """Reads its lock from this attribute each time; takes no other such lock while it holds it."""
+    """An object with a lock. The lock is read from the attribute each time; its holder takes no
+    other registered lock.
+    """
 
     _lock: threading.Lock
 
@@ -90,7 +95,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    # even when another thread, which is not here, had turned the collector off for its own fork
+    # even if a thread that is not in the child had turned the collector off for its own fork
     collecting = any(fork.collecting for forks in _under_way.values() for fork in forks)
     mine = _under_way.get(threading.get_ident())
     fork = mine[-1] if mine else Fork()

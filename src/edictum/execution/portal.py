@@ -37,21 +37,22 @@ class Portal:
         self._loop = None
 
     def run(self, awaitable: Awaitable[_Value]) -> _Value:
-        """Return the awaitable's result. A KeyboardInterrupt of the caller cancels it."""
+        """Return the awaitable's result. A KeyboardInterrupt in the calling thread cancels it."""
         result: _Value = uncapture(self.capture(awaitable))
         return result
 
     def capture(self, awaitable: Awaitable[Any]) -> Any:
-        """Do as ``run``, but return what the awaitable raises, as a ``Failed``."""
+        """Do as ``run``, but return an exception of the awaitable as a ``Failed``."""
         if serves_threads():
             with Portal() as nested:
                 return nested._capture(awaitable)
         return self._capture(awaitable)
 
     def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
-        """Begin to run the awaitable, and return at once. The result is as that of ``capture``.
+        """Start to run the awaitable, and return a future of its result at once, captured as by
+        ``capture``.
 
-        Raises NotStarted when there can be no thread.
+        Raises NotStarted when no thread can be started.
         """
         try:
             loop = self._running_loop()
@@ -102,13 +103,26 @@ def serves_threads() -> bool:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a portal's loop; once it is stopped, end what was left running in it."""
+    """Run a portal's loop; once it is stopped, cancel what is still running in it."""
     _THREAD.serves = True
     try:
-        loop.run_forever()
+        while not _run_loop(loop):
+            pass
     finally:
         loop.run_until_complete(_cancel_all(asyncio.all_tasks(loop)))
         loop.close()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run a loop until it is stopped; return False if an exception ended it that a task raised.
+
+    asyncio gives such an exception to the caller of the task, and ends the loop with it as well.
+    """
+    try:
+        loop.run_forever()
+    except (KeyboardInterrupt, SystemExit):
+        return False
+    return True
 
 
 async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
@@ -122,7 +136,7 @@ _ENGINES = Portal()  # no tool runs in it, so that deadlines hold
 
 
 def run_engine_sync(run: Callable[[RunTool], Awaitable[Ran]], effect: RunTool) -> Ran:
-    """Return how a body ends that an engine runs, to a host that cannot await it."""
+    """Return how a body ends that an asynchronous engine runs, for a host that cannot await."""
     ended: concurrent.futures.Future[Ran] = concurrent.futures.Future()
 
     async def end() -> None:

@@ -11,7 +11,7 @@ from edictum.execution.forks import call_in_child
 
 
 class ProcessIdentity:
-    """The origin of events that this process writes. A forked child has one of its own."""
+    """The origin of events that this process writes. A forked child gets its own."""
 
     def __init__(self) -> None:
         self._reset()

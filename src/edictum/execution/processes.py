@@ -144,7 +144,9 @@ class ProcessPool:
         return run_engine_sync(self.run, effect)
 
     async def _exchange(self, call: _Call, request: bytes) -> bytes:
-        """Return a worker's reply. One that died while it was idle has begun nothing."""
+        """Return a worker's reply. A worker that died while idle has begun nothing, so another one
+        is asked.
+        """
         for _ in range(MAX_ATTEMPTS):
             call.worker = await self._acquire()
             try:
@@ -191,7 +193,7 @@ class ProcessPool:
             raise
 
     def _take(self) -> Worker | Future[Worker]:
-        """Return an idle worker, or a new one, or the promise of the next that is free."""
+        """Return an idle worker, a new one, or a future of the next one that becomes free."""
         if protocol.MAIN in os.environ:
             raise NotStarted(
                 "A script is being imported by a worker process. Start its work below `if __name__"
@@ -213,7 +215,9 @@ class ProcessPool:
         return self._start()
 
     def _start(self, closings: int | None = None) -> Worker:
-        """Start a worker in a counted place; raise NotStarted if the pool was closed meanwhile."""
+        """Start a worker whose place is already counted; raise NotStarted if the pool was closed
+        meanwhile.
+        """
         try:
             with self._lock:
                 if closings not in (None, self._closings):
@@ -242,7 +246,7 @@ class ProcessPool:
             self._idle.insert(len(self._idle) if worker.ready else 0, worker)
 
     def _replace(self, closings: int) -> None:
-        """Start a worker for calls to come, unless the pool was closed since ``closings``."""
+        """Start a worker for later calls, unless the pool was closed since ``closings``."""
         with self._lock:
             enough = self._count >= self.max_workers or closings != self._closings
             if enough or not self._finalizer.alive:  # or the host is ending
@@ -324,7 +328,7 @@ def _pickle(value: Any, what: str, hint: str) -> bytes:
 
 
 def _host_script(tool: str) -> tuple[str, str]:
-    """Return how a worker finds what the host's own script defines."""
+    """Return how a worker finds the functions that the host's own script defines."""
     main = sys.modules["__main__"]
     # the name under which a worker sends such values back
     sys.modules.setdefault("__mp_main__", main)

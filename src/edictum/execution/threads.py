@@ -1,8 +1,8 @@
 """A pool of daemon threads: a tool body that hangs must never keep the process from ending.
 
-``concurrent.futures`` joins its threads at exit. These are reused while they are idle and left
-behind when a function does not return. Those are counted: for tools by guard and tool, so that a
-tool that hangs stops no other. When too many are running, no further function is started.
+``concurrent.futures`` joins its threads at exit. Here threads are reused while idle, and left
+behind when a function does not return. Those left behind are counted, for tools by guard and tool,
+so that a tool that hangs stops no other. When too many are running, no further function is started.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class AbandonedByTool:
 
 
 class DaemonPool:
-    """Runs functions in daemon threads, one thread per running function, idle threads first.
+    """Runs functions in daemon threads, one per running function; idle threads are used first.
 
-    ``abandoned`` counts what is left behind of functions that are not tools.
+    ``abandoned`` counts functions left behind that are not tools.
     """
 
     def __init__(self, name: str = "edictum-tool") -> None:
@@ -125,7 +125,7 @@ class DaemonPool:
         by: BaseException | None = None,
         abandoned: AbandonedCalls | None = None,
     ) -> Failed:
-        """Leave a function behind, counted until it ends. Return that it is unfinished."""
+        """Leave a function behind, counted until it ends. Return Failed with Unfinished."""
         still_running = not future.done()
         (abandoned or self.abandoned).add(future)
         return Failed(Unfinished(still_running, by))
@@ -144,7 +144,7 @@ class DaemonPool:
         while True:
             job = inbox.get()
             job()
-            del job  # hold nothing of the last call while idle
+            del job  # release the last call while idle
             with self._lock:
                 if len(self._idle) >= MAX_IDLE:
                     return

@@ -1,7 +1,7 @@
 """Trace context of OpenTelemetry, carried to where a tool's body runs.
 
-It goes as the text that the application's propagators write, ``traceparent`` and ``baggage`` unless
-they are others. Where OpenTelemetry is not in use nothing is imported, and nothing is sent.
+It is sent as the text that the application's propagators write: ``traceparent`` and ``baggage`` by
+default. Where OpenTelemetry is not in use nothing is imported, and nothing is sent.
 """
 
 from __future__ import annotations

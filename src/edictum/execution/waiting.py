@@ -89,8 +89,8 @@ async def call_until(
 
 
 def value_of(ended: Any, timeout_s: float | None = None) -> Any:
-    """Return the value of what ``run_until`` or ``run_in_thread`` tells; raise what was raised, or
-    why it is not waited for.
+    """Return the value that ``run_until`` or ``run_in_thread`` returned captured; raise its
+    exception, or TimeoutError if the wait has ended first.
     """
     if type(ended) is Failed and isinstance(ended.error, Unfinished):
         raise ended.error.by or _no_answer(timeout_s)
@@ -102,7 +102,7 @@ def _no_answer(timeout_s: float | None, more: str = "") -> TimeoutError:
 
 
 async def run_until(awaitable: Awaitable[Any], timeout_s: float | None = None) -> Any:
-    """Return what the awaitable ends with, captured; Unfinished if it had to be cancelled."""
+    """Return the captured end of an awaitable; Unfinished if it had to be cancelled."""
     task = asyncio.get_running_loop().create_task(capture(awaitable))
     try:
         done, _ = await asyncio.wait((task,), timeout=timeout_s)
@@ -116,7 +116,9 @@ async def run_until(awaitable: Awaitable[Any], timeout_s: float | None = None) -
 
 
 async def _stop(task: asyncio.Task[Any]) -> BaseException | None:
-    """Cancel a task and wait shortly for its end. Return the caller's own cancellation, if any."""
+    """Cancel a task and wait shortly for its end. Return the caller's own cancellation if that came
+    meanwhile.
+    """
     interrupted = None
     task.cancel()
     try:
@@ -139,9 +141,9 @@ async def run_in_thread(
 ) -> Any:
     """Run a function in a thread of the pool, with the caller's context variables.
 
-    Returns what it ends with, captured; Unfinished at the end of the time, and when the caller is
-    cancelled: the thread goes on, counted in ``abandoned``. Raises NoThread when no
-    thread is free for it.
+    Returns its captured end; Unfinished at the end of the time, and when the caller is cancelled:
+    then the thread goes on, counted in ``abandoned``. Raises NoThread when no thread is free for
+    it.
     """
     in_context = partial(contextvars.copy_context().run, capture_call, function)
     running = pool.submit(in_context, abandoned)
@@ -284,7 +286,9 @@ def _wake_from_thread(
 
 
 def start_in_background(awaitable: Any) -> None:
-    """Start an awaitable in the running loop, as an ordinary task; without a loop, close it."""
+    """Start an awaitable in the running loop as an ordinary task; close it if no loop is
+    running.
+    """
     try:
         task = asyncio.get_running_loop().create_task(capture(awaitable))
     except RuntimeError:
@@ -295,7 +299,7 @@ def start_in_background(awaitable: Any) -> None:
 
 
 def _detach(future: asyncio.Future[Any]) -> None:
-    """Let a future go on that is no longer awaited. ``asyncio.run`` does not wait for it."""
+    """Let a future finish that is no longer awaited. ``asyncio.run`` does not wait for it."""
     _keep(future)
     if isinstance(future, asyncio.Task):
         asyncio.tasks._unregister_task(future)  # asyncio.run waits for all tasks that it knows
@@ -304,7 +308,7 @@ def _detach(future: asyncio.Future[Any]) -> None:
 
 
 def _keep(future: asyncio.Future[Any]) -> None:
-    """Refer to a future until it is done."""
+    """Keep a reference to a future until it is done."""
     DETACHED.add(future)
     future.add_done_callback(_forget)
 
@@ -316,8 +320,8 @@ def _forget(future: asyncio.Future[Any]) -> None:
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the running task is asked to stop; else a CancelledError was raised in it by
-    what it awaits.
+    """Return whether the running task itself is cancelled; if not, a CancelledError came from what
+    it awaits.
     """
     try:
         task = asyncio.current_task()

@@ -50,7 +50,9 @@ def serve(fd: int, lifeline: int, memory: int) -> None:
 
 
 def _close_in_children(inherited: list[int]) -> None:
-    """Have a tool's child processes close the socket once: later the number may be another's."""
+    """Have a tool's child processes close the socket, once: later its number may belong to another
+    file.
+    """
 
     def close() -> None:
         while inherited:
@@ -76,7 +78,7 @@ def _serve_requests(fd: int, home: int) -> None:
 
 
 def _flush() -> None:
-    """Show now what a tool has printed: it would be lost if the worker is killed later."""
+    """Write out what a tool has printed: it would be lost if the worker is killed later."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -225,7 +227,9 @@ def _die_with_host(lifeline: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Stay the ancestor of processes that cut themselves loose, so that the host finds them."""
+    """Become the parent of orphaned descendants, so that the host still finds processes that were
+    detached.
+    """
     if sys.platform == "linux":
         import ctypes
 

@@ -107,7 +107,9 @@ class Worker:
         return bytes(data)
 
     def kill(self) -> bool:
-        """Kill the worker with all it has started. Return whether it may have begun a request."""
+        """Kill the worker with everything it has started. Return whether it may have begun a
+        request.
+        """
         if self.process.returncode is None:  # else its number may belong to another process by now
             kill_tree(self.process.pid)
             try:
@@ -141,7 +143,9 @@ class Worker:
         return f"its worker process was killed by signal {-status} ({name}){why}"
 
     def _has_ended(self) -> bool:
-        """Return whether the process ends within DEATH_S; not reaped, it keeps its number."""
+        """Return whether the process ends within DEATH_S. It is not reaped, so its number stays its
+        own.
+        """
         until, flags = perf_counter() + DEATH_S, os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):  # other code in this process has reaped it
             while os.waitid(os.P_PID, self.process.pid, flags) is None:
@@ -151,7 +155,7 @@ class Worker:
         return True
 
     def forget(self) -> None:
-        """Let go of the parent's worker, in a forked child, without touching it."""
+        """Release the parent's worker in a forked child, without touching it."""
         self.socket.close()
         self.process.returncode = 0  # it is not this process's child
 

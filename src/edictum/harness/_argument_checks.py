@@ -41,12 +41,13 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "on_outcome": (callable, "Pass a function on_outcome(call, outcome), or None."),
     "on_model_call": (callable, "Pass a function on_model_call(call), or None."),
     "on_event": (callable, "Pass a function on_event(event), or None."),
+    "keep": (callable, "Pass a function keep(turn) that stores turn.to_json(), or None."),
     "artifact_store": (_has_method("store"), "Pass ArtifactStore(...), or None."),
 }
 
 
 def check_arguments(**arguments: Any) -> None:
-    """Raise for an argument that is not what its name stands for; most may be None."""
+    """Raise for an argument of the wrong kind; most may be None."""
     for name, value in arguments.items():
         is_right, hint = _RULES[name]
         may_be_none = name not in ("model", "tool_timeout_cap_s")
@@ -55,7 +56,9 @@ def check_arguments(**arguments: Any) -> None:
 
 
 def check_parking(park: Any, guard: Edictum | None) -> bool:
-    """Return whether a turn may be parked; raise if it shall be and its guard has no queue."""
+    """Return whether a turn may be parked; raise if it should be and its guard has no approval
+    queue.
+    """
     if not isinstance(park, bool):
         raise _wrong("park", park, "Pass True or False.")
     if park and (guard is None or not guard._keeps_questions):

@@ -1,9 +1,9 @@
-"""The index of a directory of artifacts: what lies there, how much it takes, when it expires.
+"""The index of a directory of artifacts: its entries, their sizes, and when they expire.
 
 A small SQLite file in the directory, so that storing one artifact does not list the others, and a
 quota holds for all processes. An artifact is entered before its file is written and removed after
 its file is gone: a process that is killed in between leaves an entry without a file, which counts
-until it expires. An index that is missing or damaged is made anew from the files.
+until it expires. A missing or damaged index is rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import contextlib
 import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from edictum.execution.forks import protect
+
 PRIVATE_FILE = 0o600
-ABANDONED_S = 3_600.0  # after which a file that was not written will not be
-WAIT_S = 30.0  # for other processes that are entering something
+ABANDONED_S = 3_600.0  # a file that was not written by then never will be
+WAIT_S = 30.0  # how long to wait for other processes
 _ENTER = "INSERT INTO artifact VALUES (?, ?, ?, ?, ?, ?)"
 _SCHEMA = """
 CREATE TABLE artifact (
@@ -44,7 +47,7 @@ PRAGMA user_version = 1;
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An artifact as the index knows it."""
+    """One entry of the index."""
 
     key: str  # <session>/<artifact>
     size: int
@@ -111,8 +114,8 @@ class ArtifactIndex:
             return [str(key) for (key,) in db.execute(query, (now, limit))]
 
     def rebuild(self) -> None:
-        """Enter what lies in the directory, and remove what does not: but for new entries, whose
-        files may be about to be written.
+        """Enter the files of the directory and remove entries without a file, except new ones,
+        whose files may be about to be written.
         """
         with self._transaction() as db:
             self._fill(db)
@@ -149,7 +152,7 @@ class ArtifactIndex:
         except sqlite3.DatabaseError as exc:
             if exc.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
-            self._path.unlink(missing_ok=True)  # it is made anew from the files
+            self._path.unlink(missing_ok=True)  # it is rebuilt from the files
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -171,6 +174,52 @@ class ArtifactIndex:
             db.close()
             raise
         return db
+
+
+class ProcessIndex(ArtifactIndex):
+    """An index in memory of the artifacts that this process stored, and of those that a session
+    held when it first stored something there (``list_session``).
+    """
+
+    def __init__(
+        self,
+        list_all: Callable[[], Iterable[Listed]],
+        list_session: Callable[[str], Iterable[Listed]],
+    ) -> None:
+        super().__init__(Path(), list_all)
+        self._list_session = list_session
+        self._seen: set[str] = set()
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._db.executescript(_SCHEMA)
+        self._lock = threading.Lock()
+        protect(self)
+
+    def enter(self, artifact: Listed, quotas: Quotas) -> str:
+        session = artifact.key.partition("/")[0]
+        if session not in self._seen:
+            rows = [each.as_row() for each in self._list_session(session)]
+            with self._transaction() as db:
+                db.executemany(_ENTER.replace("INSERT", "INSERT OR IGNORE"), rows)
+            self._seen.add(session)
+        return super().enter(artifact, quotas)
+
+    def find(self, artifact_id: str) -> str | None:
+        """Return the key of an artifact whose session is not known; all are listed if need be."""
+        if (known := super().find(artifact_id)) is not None:
+            return known
+        keys = (each.key for each in self._list_all())
+        return next((key for key in keys if key.endswith(f"/{artifact_id}")), None)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
 
 
 def _iterate_statements(script: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from edictum.harness._artifact_index import NO_QUOTAS, Listed, Quotas
 from edictum.harness.artifact_backends import CONNECT_S, SWEEP_BATCH, take_server_options
 from edictum.sessions._postgres import PostgresStore
 
-# After these a pool is made anew: another server may take writes now, or another password.
+# Errors after which the pool is replaced: the primary or the password may have changed.
 _LOST = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -164,7 +164,7 @@ class PostgresBackend:
         return pool
 
     async def _set_up(self, connection: Any) -> None:
-        """Make what is missing. What is there needs no right to make it."""
+        """Create missing tables. Existing ones need no right to create tables."""
         taken = f"{self._table}_taken"
         if await connection.fetchval("SELECT to_regclass($1)", taken) is not None:
             return

@@ -2,7 +2,7 @@
 
 Beside the values there are the sizes of all artifacts, when they expire, the keys by artifact, and
 how many bytes each session takes. Scripts change them in one step, so that quotas hold for all
-processes and nothing has to be listed. What the server lets expire by itself counts until the next
+processes and nothing has to be listed. Values that the server expires itself count until the next
 sweep.
 """
 
@@ -172,7 +172,7 @@ class RedisBackend:
         names = [self._key(key) for key in keys]
         there = dict(zip(keys, self._ask(lambda it: _find_values(it, names)), strict=True))
         if gone := [key for key in keys if not there[key]]:
-            self._run(_DELETE, *gone)  # the server let them expire, or evicted them
+            self._run(_DELETE, *gone)  # the server expired or evicted them
         return [(key, sizes[key]) for key in keys if there[key]]
 
     async def _close(self) -> None:

@@ -6,13 +6,11 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import partial
-from types import AsyncGeneratorType, GeneratorType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from edictum.errors import EdictumConfigError
 from edictum.harness.turn_budget import DeadlineToken
-
-LAZY_TYPES: frozenset[type] = frozenset({GeneratorType, AsyncGeneratorType, map, filter})
 
 
 def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +20,7 @@ def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hinted_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that has the hints: for a callable object its ``__call__``."""
+    """Return the function that has the type hints: for a callable object its ``__call__``."""
     function = unwrap_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function

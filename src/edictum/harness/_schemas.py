@@ -16,12 +16,7 @@ from edictum._optional import import_optional
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps, to_json
 from edictum.errors import EdictumConfigError
-from edictum.harness._functions import (
-    LAZY_TYPES,
-    find_token_parameter,
-    get_hints,
-    get_parameters,
-)
+from edictum.harness._functions import find_token_parameter, get_hints, get_parameters
 from edictum.harness._typed_arguments import JSON_NODES, PLAIN_NODES, TypedFunction, has_only_nodes
 from edictum.success import SchemaMismatch, error_key, explain_lazy_result
 
@@ -84,7 +79,9 @@ def _make_parameters(function: Callable[..., Any], fields: dict[str, Any]) -> di
 def _make_typed_function(
     function: Callable[..., Any], fields: dict[str, Any]
 ) -> TypedFunction | None:
-    """Return how arguments are converted; None if all of them are plain JSON."""
+    """Return a function that converts arguments to the hinted types; None if all of them are plain
+    JSON.
+    """
     adapter = _import_pydantic().TypeAdapter
     adapters = {name: adapter(hint) for name, (hint, _) in fields.items()}
     needed = {
@@ -120,9 +117,9 @@ def _import_pydantic() -> Any:
 def find_defaults(
     parameters: Mapping[str, Any], function: Callable[..., Any] | None
 ) -> dict[str, Any]:
-    """Return the schema's defaults that fit it and that the function has as well.
+    """Return the schema's defaults that fit it and that the function has too.
 
-    A default that JSON writes in another way (an Enum, a date) is left to the function; so is None.
+    A default that JSON writes differently (an Enum, a date) is left to the function; so is None.
     """
     properties = parameters.get("properties")
     if not isinstance(properties, Mapping):
@@ -166,7 +163,9 @@ _PYTHON_TYPES = {
 
 
 def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
-    """Return a function that says why a result is a failure by itself or by its schema."""
+    """Return a function that returns why a result is a failure, by itself or by its schema, or
+    None.
+    """
     fitting = _type_that_fits(schema or {})
     compiled = cache(lambda: compile_schema(schema or {}))
 
@@ -174,8 +173,8 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
         kind = type(value)
         if kind is fitting:
             return error_key(value) if kind is dict else None
-        if kind in LAZY_TYPES:
-            return SchemaMismatch(explain_lazy_result(value))
+        if (lazy := explain_lazy_result(value)) is not None:
+            return SchemaMismatch(lazy)
         if (error := error_key(value)) is not None or schema is None:
             return error
         mismatch = explain_mismatch(compiled(), value)
@@ -188,7 +187,7 @@ def make_result_check(schema: Mapping[str, Any] | None) -> ResultCheck:
 
 
 def _type_that_fits(schema: Mapping[str, Any]) -> type | None:
-    """Return the type all of whose values fit, for a schema that demands nothing but a type."""
+    """Return the type whose values all fit, for a schema that requires only a type."""
     demands = {name: each for name, each in schema.items() if name not in _NO_DEMANDS}
     if demands not in ({}, {"additionalProperties": True}):
         return None
@@ -237,5 +236,7 @@ def _compile(text: str) -> Any:
 
 
 def _refuse_to_fetch(uri: str) -> Any:
-    """Refuse: a schema from a server must not make this process open an address or a file."""
+    """Refuse to fetch a schema: one from a server must not make this process open an address or a
+    file.
+    """
     raise LookupError(f"{_NOT_FETCHED} {uri}")

@@ -22,11 +22,14 @@ MAX_TYPE_PROBLEMS = 8
 
 
 class TypeProblem(NamedTuple):
-    """Why one argument cannot be converted. ``kind`` is the same for the same kind of mistake."""
+    """Why one argument cannot be converted. ``kind`` is the same for the same kind of mistake.
+    ``for_operators``: a validator has raised something that says nothing about the argument.
+    """
 
     path: str
     message: str
     kind: str
+    for_operators: bool = False
 
 
 class TypedFunction:
@@ -58,7 +61,7 @@ class TypedFunction:
         return converted
 
     def _convert(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[TypeProblem]]:
-        """Convert by way of JSON text, where even a strict model takes a text for a date."""
+        """Convert by way of JSON text, where even a strict model accepts text as a date."""
         converted, problems = dict(arguments), []
         for name, adapter in self._adapters.items():
             try:
@@ -93,7 +96,7 @@ def _list_problems(exc: Any, name: str) -> list[TypeProblem]:
         errors = exc.errors(include_url=False, include_context=False)
     except Exception:
         kind = type(exc).__name__
-        return [TypeProblem(name, f"{kind}: {shorten(describe(exc), 300)}", kind)]
+        return [TypeProblem(name, f"{kind}: {shorten(describe(exc), 300)}", kind, True)]
     return [
         TypeProblem(".".join(map(str, (name, *error["loc"]))), _message(error), error["type"])
         for error in errors

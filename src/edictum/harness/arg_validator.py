@@ -40,15 +40,18 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Arguments that do not fit. ``signature`` is the same for the same kind of mistake."""
+    """Arguments that do not fit. ``signature`` is the same for the same kind of mistake.
+    ``for_operators``: the details quote what a validator has raised.
+    """
 
     details: str
     signature: str
+    for_operators: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What was sent is not a set of named arguments."""
+    """The arguments are not a set of named values."""
 
     details: str
 
@@ -108,10 +111,11 @@ class ArgumentSchema:
             return Valid(filled, repairs)
         details = shorten("; ".join(f"{each.path}: {each.message}" for each in problems), 1_500)
         kinds = sorted(f"{each.path}:{each.kind}" for each in problems)
-        return Invalid(f"{details}.", "|".join(kinds))
+        hidden = any(each.for_operators for each in problems)
+        return Invalid(f"{details}.", "|".join(kinds), hidden)
 
     def fill_defaults(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments with defaults, so that contracts see what the tool will do."""
+        """Return the arguments with defaults, so that contracts see what the tool will get."""
         for name in self.defaults:
             if name not in arguments:
                 return {**arguments, **self.defaults, **arguments}  # keeps the model's order
@@ -190,7 +194,7 @@ def _repair_all(validator: Any, arguments: dict[str, Any]) -> list[str]:
 
 
 def _repair(error: Any, arguments: dict[str, Any], validator: Any) -> str | None:
-    """Repair in place what can be repaired in one way only. Return what was done."""
+    """Repair in place what can be repaired in only one way. Return what was done."""
     path = list(error.instance_path)
     if not path:
         return None
@@ -224,7 +228,7 @@ def _leave_out(path: list[Any], holder: Any, arguments: Any, validator: Any) -> 
 def _keep_fitting(
     readings: list[Any], path: list[Any], holder: Any, arguments: Any, validator: Any
 ) -> list[Any]:
-    """Return the one reading that fits the union; none if two do."""
+    """Return the only reading that fits the union; none if several do."""
     before, fitting = holder[path[-1]], []
     for reading in readings:
         holder[path[-1]] = reading
@@ -350,7 +354,7 @@ def _explain(error: Any, names: list[str], arguments: Any) -> str:
 
 
 def _expected_types(error: Any) -> list[str]:
-    """Return the types that would do, if the type is all that is wrong."""
+    """Return the types that would fit, if the type is the only mistake."""
     if error.kind.name == "type":
         return list(error.kind.value)
     if error.kind.name not in _UNIONS:

@@ -21,7 +21,13 @@ from typing import Protocol, runtime_checkable
 
 from edictum._optional import import_optional
 from edictum.errors import EdictumConfigError
-from edictum.harness._artifact_index import PRIVATE_FILE, ArtifactIndex, Listed, Quotas
+from edictum.harness._artifact_index import (
+    PRIVATE_FILE,
+    ArtifactIndex,
+    Listed,
+    ProcessIndex,
+    Quotas,
+)
 from edictum.sessions._urls import Options, take_options
 
 PRIVATE_DIRECTORY = 0o700
@@ -43,10 +49,10 @@ class ArtifactBackend(Protocol):
         """Keep the data for at least ``ttl_s`` seconds, which may be infinity."""
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """Return the data, or its first ``limit`` bytes; None if there is none."""
+        """Return the data, or its first ``limit`` bytes; None if it does not exist."""
 
     def delete(self, key: str) -> None:
-        """Remove the data, if it is there."""
+        """Remove the data, if it exists."""
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
         """Return all keys with this prefix, each with the size of its data."""
@@ -54,7 +60,7 @@ class ArtifactBackend(Protocol):
 
 @runtime_checkable
 class CountingBackend(ArtifactBackend, Protocol):
-    """A backend that knows by itself what it holds, so that nothing has to be listed."""
+    """A backend that keeps count of its artifacts, so that nothing has to be listed."""
 
     def put_within(self, data: bytes, artifact: Listed, quotas: Quotas) -> str:
         """Keep the data if it fits, in one step for all processes; else say what is full."""
@@ -66,7 +72,7 @@ class CountingBackend(ArtifactBackend, Protocol):
         """Remove some of what has expired. Return how many there were."""
 
     def rebuild(self) -> None:
-        """Count again what is there."""
+        """Recount the artifacts that exist."""
 
 
 def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> ArtifactBackend:
@@ -94,15 +100,15 @@ def open_backend(location: str | os.PathLike[str] | ArtifactBackend | None) -> A
 
 
 def take_server_options(url: str) -> tuple[str, Options, float]:
-    """Split our own options from the URL of a server, and how long it may take to answer; refuse
-    those that only other stores have.
+    """Split our own options, and the timeout of an answer, from the URL of a server; refuse those
+    that only other stores have.
     """
     query = url.partition("?")[2]
     names = {part.partition("=")[0] for part in query.split("&")}
     if strange := sorted(names & NOT_FOR_ARTIFACTS):
         hint = "Beside what the driver knows it may have wait, password_file and pooler."
         raise EdictumConfigError(f"Artifacts have no option {', '.join(strange)}.", hint=hint)
-    plain, options = take_options(url, {})
+    plain, options = take_options(url)
     return plain, options, options.wait_s or SERVER_WAIT_S
 
 
@@ -114,7 +120,7 @@ def default_directory() -> Path:
 
 
 class Indexed:
-    """What an index adds to a backend: exact quotas, and nothing is listed to find or sweep."""
+    """Adds an index to a backend: quotas are exact, and finding and sweeping list nothing."""
 
     _index: ArtifactIndex
 
@@ -152,12 +158,19 @@ class _Indexable(ArtifactBackend, Protocol):
 
 
 class IndexedBackend(Indexed):
-    """Keeps bytes in another backend, and the index in a file that all processes share."""
+    """Keeps bytes in another backend, and the index in a file that all processes share; without one
+    in memory, for the stores of this process that have the same backend.
+    """
 
-    def __init__(self, kept: ArtifactBackend, path: Path) -> None:
+    def __init__(self, kept: ArtifactBackend, path: Path | None) -> None:
         self._kept = kept
-        self._index = ArtifactIndex(path, self._list_artifacts)
-        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        if path is not None:
+            self._index = ArtifactIndex(path, self._list_artifacts)
+            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        elif isinstance(kept, FsspecBackend):
+            self._index = kept.index
+        else:
+            self._index = make_process_index(kept)
 
     def put(self, key: str, data: bytes, ttl_s: float) -> None:
         self._kept.put(key, data, ttl_s)
@@ -173,6 +186,17 @@ class IndexedBackend(Indexed):
         return self._kept.list(prefix)
 
 
+def make_process_index(kept: ArtifactBackend) -> ProcessIndex:
+    """Return an index in memory of what a backend keeps."""
+
+    def list_artifacts(prefix: str) -> Iterator[Listed]:
+        for key, size in kept.list(prefix):
+            if ARTIFACT_KEY.fullmatch(key):
+                yield Listed(key, size, read_expiry(kept.get(key, HEADER_BYTES)))
+
+    return ProcessIndex(lambda: list_artifacts(""), lambda session: list_artifacts(f"{session}/"))
+
+
 # --- A directory ----------------------------------------------------------------------------------
 
 
@@ -181,7 +205,7 @@ class DirectoryBackend(Indexed):
 
     Every path is opened relative to an open directory without following symbolic links. A directory
     of another user is refused. An entry that is not a regular file is treated as missing. An index
-    knows what lies there; see ``_artifact_index``.
+    lists its files; see ``_artifact_index``.
     """
 
     def __init__(self, base: Path) -> None:
@@ -344,6 +368,7 @@ class FsspecBackend:
             shown = re.sub(r"(?<=://)[^/]*@", "", url)  # without a user and a password
             message = f"Artifacts cannot be kept at {shown!r}: {exc}"
             raise EdictumConfigError(message, hint="Use a URL that fsspec knows.") from exc
+        self.index = make_process_index(self)  # for stores without an index of their own
 
     def _path(self, key: str) -> str:
         return f"{self._base.rstrip('/')}/{key}"
@@ -374,8 +399,9 @@ class FsspecBackend:
             self._files.rm_file(self._path(key))
 
     def list(self, prefix: str = "") -> list[tuple[str, int]]:
+        folder = prefix.rpartition("/")[0]
         try:
-            found = self._files.find(self._base, detail=True)
+            found = self._files.find(self._path(folder) if folder else self._base, detail=True)
         except FileNotFoundError:
             return []
         sizes = {path[len(self._base) :].strip("/"): each["size"] for path, each in found.items()}

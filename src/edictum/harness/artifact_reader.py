@@ -33,8 +33,8 @@ READER = "read_artifact"  # the name of the tool, as the model knows it
 def make_reader(
     store: ArtifactStore, session: str | Callable[[], str | None]
 ) -> Callable[..., dict[str, Any]]:
-    """Return the tool ``read_artifact`` for one session, or for the one that a function tells when
-    the tool is called; with None it reads nothing.
+    """Return the tool ``read_artifact`` for one session, or for the one that a function returns
+    when the tool is called; with None it reads nothing.
     """
 
     def read_artifact(

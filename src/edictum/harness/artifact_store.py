@@ -7,12 +7,11 @@ output inline.
 
 Secrets are redacted before writing. An artifact belongs to a session, expires, and counts against
 two quotas. Ids are not paths, and session ids are hashed before they become part of one. One value
-holds both the artifact and its header, so a crash cannot separate them, and a store keeps nothing
-in memory: several processes can use the same one. A directory has an index, and Redis and
-PostgreSQL count what is there, so that quotas are exact for all processes and no operation but
-``cleanup_expired`` looks at every artifact. What fsspec reaches has an index if the store is given
-a file for it; else it is listed for each one that is stored, and two processes that store at the
-same moment may exceed a quota by one artifact each.
+holds both the artifact and its header, so a crash cannot separate them, and several processes can
+use the same store. A directory has an index, and Redis and PostgreSQL count what they hold, so that
+quotas are exact for all processes and no operation but ``cleanup_expired`` looks at every artifact.
+The same holds for stores behind fsspec that are given a file for an index. Without one each process
+counts only what it stores itself, and what a session held when it first stored something there.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ _ID = re.compile(r"art_[0-9a-f]{16}")
 class ArtifactError(EdictumError):
     """An artifact could not be stored, or not be read: a quota is full, or the store failed.
 
-    What could not be stored was not kept. A model that uses a store by a tool reads no more than
-    ``text_for_model``: the reason names hosts and paths, which are for operators.
+    Nothing was kept. A model reads only ``text_for_model``: the reason names hosts and paths, which
+    are for operators.
     """
 
     code = "artifact_error"
@@ -95,7 +94,7 @@ class ArtifactRef:
         return now >= self.created_at + self.ttl_s
 
     def to_model_hint(self) -> dict[str, Any]:
-        """Return what the model needs to go on: the id, the contents, and how to read them."""
+        """Return what the model needs to continue: the id, the contents, and how to read them."""
         hint = (
             "The output is too large for a message. Read parts of it with read_artifact:"
             " offset/limit, head, tail, grep or pointer."
@@ -115,8 +114,8 @@ class ArtifactStore:
     """Keeps large outputs.
 
     ``location`` is None (a private directory below the temporary one), a path, ``redis://...``,
-    ``postgresql://...``, any URL that fsspec knows, or an ``ArtifactBackend``. What fsspec reaches,
-    and a backend that cannot count, is listed for each artifact that is stored, unless ``index``
+    ``postgresql://...``, any URL that fsspec knows, or an ``ArtifactBackend``. With fsspec, and
+    with a backend that cannot count, quotas hold for each process separately, unless ``index``
     names a file on a local disk in which all processes count. Its methods may block, and are safe
     to call from several threads.
     """
@@ -131,9 +130,7 @@ class ArtifactStore:
         index: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._backend = open_backend(location)
-        if index is not None:
-            self._backend = _add_index(self._backend, index)
+        self._backend = _add_index(open_backend(location), index)
         self._redaction = redaction if redaction is not None else RedactionPolicy()
         self._quotas = Quotas(max_session_bytes, max_total_bytes)
         self._now = clock
@@ -155,28 +152,21 @@ class ArtifactStore:
         key = f"{_hash_session(session_id)}/{ref.artifact_id}"
         artifact = Listed(key, len(data), ref.created_at + ttl_s, ttl_s)
         with self._lock, _as_artifact_error("The output could not be stored"):
-            if isinstance(self._backend, CountingBackend):
-                self._put_within(self._backend, data, artifact)
-            else:
-                self._make_room(_hash_session(session_id), len(data))
-                self._backend.put(artifact.key, data, ttl_s)
+            self._put_within(data, artifact)
         return ref
 
-    def _put_within(self, backend: CountingBackend, data: bytes, artifact: Listed) -> None:
-        swept = backend.sweep(self._now())
-        while full := backend.put_within(data, artifact, self._quotas):
+    def _put_within(self, data: bytes, artifact: Listed) -> None:
+        swept = self._backend.sweep(self._now())
+        while full := self._backend.put_within(data, artifact, self._quotas):
             if not swept:
                 raise ArtifactError(f"The output could not be stored: {full}.")
-            swept = backend.sweep(self._now())
+            swept = self._backend.sweep(self._now())
 
     def _sweep_at_start(self) -> None:
         """Remove what has expired. A server that is away is logged: it may come up later."""
         try:
             with _as_artifact_error("Expired artifacts could not be removed"):
-                if isinstance(self._backend, CountingBackend):
-                    self._backend.sweep(self._now())
-                else:
-                    self.cleanup_expired()
+                self._backend.sweep(self._now())
         except ArtifactError as exc:
             log(ARTIFACT_AWAY, "the artifact store cannot be used yet: %s", exc)
 
@@ -200,7 +190,7 @@ class ArtifactStore:
     def cleanup_expired(self) -> int:
         """Remove what has expired, and what cannot be read. Return how many there were.
 
-        It looks at everything, and an index is compared with what is there.
+        It examines every artifact, and compares an index with what exists.
         """
         removed = 0
         with _as_artifact_error("Expired artifacts could not be removed"):
@@ -209,21 +199,8 @@ class ArtifactStore:
                 if found is None or found[0].expired_at(self._now()):
                     self._backend.delete(key)
                     removed += 1
-            if isinstance(self._backend, CountingBackend):
-                self._backend.rebuild()
+            self._backend.rebuild()
         return removed
-
-    def _make_room(self, folder: str, size: int) -> None:
-        """Remove what has expired if a quota is full; raise if that does not suffice."""
-        if (full := self._find_full_quota(folder, size)) and self.cleanup_expired():
-            full = self._find_full_quota(folder, size)
-        if full:
-            raise ArtifactError(f"The output could not be stored: {full}.")
-
-    def _find_full_quota(self, folder: str, size: int) -> str:
-        sizes = self._list()
-        session = sum(used for key, used in sizes if key.startswith(f"{folder}/"))
-        return self._quotas.find_full(size + session, size + sum(used for _, used in sizes))
 
     def _read(
         self, artifact_id: str, session_id: str | None, limit: int | None
@@ -233,15 +210,9 @@ class ArtifactStore:
         with _as_artifact_error("The artifact could not be read"):
             key: str | None = f"{_hash_session(session_id or '')}/{artifact_id}"
             if session_id is None:
-                key = self._find(artifact_id)
+                key = self._backend.find(artifact_id)
             found = None if key is None else self._read_key(key, limit)
         return None if found is None or found[0].expired_at(self._now()) else found
-
-    def _find(self, artifact_id: str) -> str | None:
-        """Return the key of an artifact whose session is not known."""
-        if isinstance(self._backend, CountingBackend):
-            return self._backend.find(artifact_id)
-        return next((key for key, _ in self._list() if key.endswith(f"/{artifact_id}")), None)
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
         """List our keys only: a bucket or a directory may hold other things."""
@@ -263,11 +234,14 @@ class ArtifactStore:
             return None
 
 
-def _add_index(backend: ArtifactBackend, index: str | os.PathLike[str]) -> ArtifactBackend:
+def _add_index(backend: ArtifactBackend, index: str | os.PathLike[str] | None) -> CountingBackend:
+    """Return a backend that counts: by itself, in a file, or else in the memory of this process."""
+    if isinstance(backend, CountingBackend) and index is None:
+        return backend
     if isinstance(backend, CountingBackend):
         hint = "Leave it out: directories, Redis and PostgreSQL count by themselves."
         raise EdictumConfigError("index= is for places that cannot count.", hint=hint)
-    return IndexedBackend(backend, Path(index))
+    return IndexedBackend(backend, None if index is None else Path(index))
 
 
 @contextmanager

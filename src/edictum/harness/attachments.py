@@ -21,7 +21,7 @@ ContentPart = dict[str, Any]
 
 
 class Attachment:
-    """Data that a model reads by itself, and not as text."""
+    """Data that a model reads directly, not as text."""
 
     __slots__ = ("data", "media_type", "name")
 
@@ -65,8 +65,9 @@ class Image(Attachment):
 
 
 class File(Attachment):
-    """A file that a tool returns, such as a PDF: the model reads it, if its provider takes it. A
-    file that is text is part of the result's text, where contracts see it.
+    """A file that a tool returns, such as a PDF: the model reads it, if its provider accepts it.
+
+    A text file becomes part of the result's text, where contracts see it.
     """
 
     __slots__ = ()

@@ -53,7 +53,7 @@ class ModelReply:
 
     ``stop_reason`` says why it ended. "length" and "content_filter": it was cut, and so may be the
     arguments of its calls; "refused": the model declined, ``refusal`` is what it said; "paused":
-    the provider wants to be asked again with this reply, to go on with it.
+    the provider wants to be asked again with this reply, to continue it.
 
     ``content`` is the reply in the shape of the API that ``api`` names, with what only that API
     knows: thinking, signatures, tools of the provider. It is sent back unchanged, to the ``source``
@@ -76,7 +76,7 @@ class ModelReply:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply ended before its end: its calls must not run."""
+        """Whether the reply broke off before its end: its calls must not run."""
         return self.stop_reason in ("length", "refused", "content_filter")
 
 
@@ -176,7 +176,7 @@ def _to_id(given: Any, number: int) -> str:
 
 
 def _to_name(given: Any) -> str:
-    """Return the name, or a word that no tool has and that providers accept."""
+    """Return the name, or a placeholder that no tool has and that providers accept."""
     return given if isinstance(given, str) and given else NOT_A_NAME
 
 
@@ -195,11 +195,11 @@ class ToolMessage(dict[str, Any]):
 
 
 def make_assistant_message(reply: ModelReply, most: int | None = None) -> ChatMessage:
-    """Return the message of a reply, with at most so many of its calls.
+    """Return the message of a reply, with at most ``most`` of its calls.
 
-    What the message of a chat API had besides stays in it; the content of another API is kept under
-    ``provider_content``. ``tool_calls`` decides which calls are sent back: without them there are
-    none, whatever the content has.
+    Whatever else the message of a chat API had stays in it; the content of another API is kept
+    under ``provider_content``. ``tool_calls`` decides which calls are sent back: without them there
+    are none, whatever the content has.
     """
     message: ChatMessage = {"role": "assistant", "content": reply.text}
     source = {"source": reply.source} if reply.source else {}
@@ -224,7 +224,7 @@ def _add_given_calls(message: ChatMessage, reply: ModelReply, most: int | None) 
 
 
 def _has_own_keys(message: ChatMessage) -> bool:
-    """Return whether a chat message has what only its provider knows."""
+    """Return whether a chat message has keys that only its provider knows."""
     calls = message.get("tool_calls") or ()
     return (
         not CHAT_KEYS.issuperset(message)
@@ -257,8 +257,9 @@ def _write_call(call: ToolCallRequest) -> dict[str, Any]:
 
 
 def make_tool_message(call_id: str, outcome: ToolOutcome) -> ToolMessage:
-    """Return the message of an outcome, with its images and files as parts. A denial is told as an
-    error: the tool did not run.
+    """Return the message of an outcome, with its images and files as parts.
+
+    A denial is an error to the model: the tool did not run.
     """
     content: Any = outcome_to_model_content(outcome)
     if isinstance(outcome, ToolExecutionResult):
@@ -270,31 +271,32 @@ def make_tool_message(call_id: str, outcome: ToolOutcome) -> ToolMessage:
 
 
 def is_error_message(message: ChatMessage) -> bool:
-    """Return whether a tool message tells of an error. A message that is not ours may say so by a
+    """Return whether a tool message is about an error. A message that is not ours may say so by a
     key.
     """
     return bool(message.get("is_error") or getattr(message, "is_error", False))
 
 
 def messages_to_json(messages: Sequence[ChatMessage]) -> str:
-    """Return a conversation as text, with which results told of errors: messages keep that beside
-    their keys, so ``json.dumps`` alone would lose it.
+    """Return a conversation as text, including which results were errors.
+
+    Messages keep that beside their keys, so ``json.dumps`` alone would lose it.
     """
     return dumps([write_message(message) for message in messages])
 
 
 def messages_from_json(text: str) -> list[ChatMessage]:
-    """Return the conversation that ``messages_to_json`` has written."""
+    """Return the conversation that ``messages_to_json`` wrote."""
     return [read_message(message) for message in json.loads(text)]
 
 
 def write_message(message: ChatMessage) -> ChatMessage:
-    """Return a message as plain JSON data, with a key of ours if it tells of an error."""
+    """Return a message as plain JSON data, with a key of ours if it is about an error."""
     return {**message, IS_ERROR: True} if getattr(message, "is_error", False) else message
 
 
 def read_message(data: Mapping[str, Any]) -> ChatMessage:
-    """Return the message that ``write_message`` has written."""
+    """Return the message that ``write_message`` wrote."""
     message = dict(data)
     if not message.pop(IS_ERROR, False):
         return message
@@ -304,7 +306,7 @@ def read_message(data: Mapping[str, Any]) -> ChatMessage:
 
 
 def find_prompt(messages: Sequence[ChatMessage]) -> str | None:
-    """Return the text that the user has said last; None if there is none."""
+    """Return the text that the user said last; None if there is none."""
     for message in reversed(messages):
         if message.get("role") == "user":
             content = message.get("content")
@@ -324,7 +326,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def to_plain_answer(answer: Any) -> Any:
-    """Return an answer of a client as plain data: what was received, and no defaults."""
+    """Return a client's answer as plain data: only what was received, without defaults."""
     if isinstance(answer, Mapping):
         return {name: to_plain_answer(value) for name, value in answer.items()}
     if isinstance(answer, (list, tuple)):

@@ -19,7 +19,8 @@ COUNTS_CACHED_AS_INPUT = frozenset({CHAT_API, RESPONSES_API})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One call of the model. ``stop_reason`` is None if it failed or ran out of time: ``error``.
+    """One call of the model. ``stop_reason`` is None if it failed or ran out of time; then see
+    ``error``.
 
     ``usage`` is separated by kind, whatever the provider: ``input_tokens`` are those that were
     neither read from a cache nor written to it. ``tokens`` are all of them, read and written.
@@ -40,7 +41,7 @@ OnModelCall: TypeAlias = Callable[[ModelCall], Any]
 
 
 def separate_usage(reply: ModelReply) -> Usage:
-    """Return the usage of a reply with each token read in one kind only."""
+    """Return the usage of a reply with each token counted under one kind only."""
     usage = reply.usage
     if reply.api not in COUNTS_CACHED_AS_INPUT:
         return usage
@@ -55,8 +56,8 @@ def count_tokens(usage: Usage) -> int:
 
 
 def check_prices(price: Price | None) -> None:
-    """Raise for a table of prices with a kind of token that no usage has, or without a number, and
-    for one by which tokens would be free.
+    """Raise for a table of prices without one for input or output tokens, with an unknown kind of
+    token, or with a value that is not an amount.
     """
     if isinstance(price, Mapping):
         for kind in ("input_tokens", "output_tokens"):
@@ -89,7 +90,7 @@ def find_cost(call: ModelCall, price: Price | None) -> float | None:
 
 
 def check_usage(call: ModelCall, budget: TurnBudget) -> None:
-    """Raise if a call does not say how many tokens it used, and the budget depends on it."""
+    """Raise if a reply does not say how many tokens it used, and the budget depends on that."""
     by_tokens = budget.max_cost is not None and isinstance(budget.price, Mapping)
     if (budget.max_tokens is not None or by_tokens) and not call.tokens:
         name = "max_cost" if budget.max_tokens is None else "max_tokens"

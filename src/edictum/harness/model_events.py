@@ -1,4 +1,4 @@
-"""What is received of a reply while the model still writes it."""
+"""Model events: what is received of a reply while the model is still writing it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of what the model thinks, or of the summary that the provider gives of it."""
+    """More of the model's reasoning, or of the provider's summary of it."""
 
     text: str
 

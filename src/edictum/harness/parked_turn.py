@@ -1,8 +1,9 @@
-"""ParkedTurn: a turn that has ended because calls of it wait for a person, as data.
+"""ParkedTurn: a turn that has ended because calls of it wait for a person, or one under way, as
+data.
 
-It is what another process needs to go on: the conversation up to the reply whose calls were made,
-what those calls have ended with that did not have to wait, and what the turn has used up. Answers
-are not in it; they are in the approval queue.
+It holds what another process needs to continue: the conversation up to the reply whose calls were
+made, the results of calls that did not have to wait, which of them were started, and what the turn
+has used. Answers stay in the approval queue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from edictum.harness.turn_budget import TurnBudget
 from edictum.harness.turn_state import TurnState
 from edictum.outcomes import ToolOutcome, outcome_from_dict, outcome_to_dict
 
-PARKED_VERSION: Final = 1
+PARKED_VERSION: Final = 2
+READABLE: Final = (1, PARKED_VERSION)  # 1 does not say which calls were started
 TOKENS: Final = (
     *("input_tokens", "output_tokens"),
     *("cache_read_tokens", "cache_creation_tokens", "reasoning_tokens"),
@@ -37,10 +39,12 @@ class EndedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedTurn:
-    """A turn that waits for approvals. Pass it to ``run_turn`` in place of messages.
+    """A turn that waits for approvals, or was under way. Pass it to ``run_turn`` in place of
+    messages.
 
-    ``approval_ids`` are the open requests, ``calls`` those of the last reply, and ``ended`` what of
-    them has ended, by their place.
+    ``approval_ids`` are the open requests, ``calls`` those of the last reply, ``ended`` those that
+    have ended, by position, and ``started`` the positions of those that were started and must not
+    be made again.
     """
 
     approval_ids: tuple[str, ...]
@@ -48,6 +52,7 @@ class ParkedTurn:
     messages: tuple[ChatMessage, ...]
     calls: tuple[ToolCallRequest, ...]
     ended: Mapping[int, EndedCall] = field(default_factory=dict)
+    started: tuple[int, ...] = ()
     outcomes: tuple[ToolOutcome, ...] = ()
     text: str = ""
     blocked: tuple[str, ...] = ()
@@ -56,8 +61,8 @@ class ParkedTurn:
     replay: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the turn as a text, for any store. Raises EdictumInputError if a message has
-        something in it that is not JSON.
+        """Return the turn as a text, for any store. Raises EdictumInputError if a message holds a
+        value that is not JSON.
         """
         ended = {str(place): _write_call(call) for place, call in self.ended.items()}
         data = {
@@ -67,6 +72,7 @@ class ParkedTurn:
             "messages": [write_message(message) for message in self.messages],
             "calls": [[call.id, call.name, call.arguments] for call in self.calls],
             "ended": ended,
+            "started": self.started,
             "outcomes": [outcome_to_dict(outcome) for outcome in self.outcomes],
             "text": self.text,
             "blocked": self.blocked,
@@ -87,14 +93,14 @@ class ParkedTurn:
         try:
             data = json.loads(text)
             version = data.get("version")
-            if version == PARKED_VERSION:
+            if version in READABLE:
                 return _read(data)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
             problem = f"This is not a parked turn: {type(exc).__name__}: {exc}."
             raise EdictumInputError(problem, hint="Pass what ParkedTurn.to_json wrote.") from exc
         raise EdictumInputError(
             f"A parked turn of version {version!r:.40} cannot be read: this edictum reads"
-            f" {PARKED_VERSION}.",
+            f" {' and '.join(map(str, READABLE))}.",
             hint="Resume it with the version of edictum that parked it.",
         )
 
@@ -107,6 +113,7 @@ def _read(data: dict[str, Any]) -> ParkedTurn:
         messages=tuple(map(read_message, data["messages"])),
         calls=tuple(map(to_request, calls)),
         ended={int(place): _read_call(call) for place, call in data["ended"].items()},
+        started=tuple(map(int, data.get("started", ()))),
         outcomes=tuple(map(outcome_from_dict, data["outcomes"])),
         text=str(data["text"]),
         blocked=tuple(data["blocked"]),
@@ -131,7 +138,7 @@ def keep_tokens(state: TurnState) -> dict[str, int]:
 
 
 def restore_state(state: TurnState, parked: ParkedTurn, budget: TurnBudget | None) -> None:
-    """Let a new state go on where a turn was parked; ``budget``: in place of the turn's own."""
+    """Continue in a new state where a turn was parked; ``budget`` replaces the turn's own."""
     state.block(parked.blocked)
     state.add_tokens(**parked.tokens)
     state.replay = ReplayControl.from_dict(parked.replay)

@@ -58,7 +58,9 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The same call is running. ``outcome`` gets its outcome, or None if it cannot be shared."""
+    """The same call is running. ``outcome`` is a future of its outcome, with None if that cannot be
+    shared.
+    """
 
     key: Hashable
     outcome: Future[ToolOutcome | None]
@@ -158,7 +160,7 @@ class ReplayControl:
         """Return how many different calls have been seen."""
         return len(self._slots)
 
-    # --- A turn that goes on elsewhere ------------------------------------------------------------
+    # --- A turn that is resumed elsewhere ---------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Return the calls that have succeeded, with their outcomes, as plain data."""
@@ -172,7 +174,7 @@ class ReplayControl:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplayControl:
-        """Return what ``to_dict`` described. The approvals of those calls are not in it."""
+        """Return the calls that ``to_dict`` described, without their approvals."""
         replay = cls()
         replay._writes, replay._versions = data["writes"], dict(data["versions"])
         for each in data["done"]:
@@ -186,7 +188,7 @@ class ReplayControl:
     # --- The atomic verbs -------------------------------------------------------------------------
 
     def begin(self, spec: ToolSpec, arguments: Mapping[str, Any], principal: Any = None) -> Begun:
-        """Claim this call. A ``New`` must be finished, because others wait for it."""
+        """Claim this call. A ``New`` must be finished, because other calls may wait for it."""
         if spec.is_simple and principal is None and (not self._writes or spec.is_pure):
             key: Hashable = (spec.name, identity(arguments))
         else:
@@ -218,7 +220,9 @@ class ReplayControl:
     def finish(
         self, begun: New, spec: ToolSpec, arguments: Mapping[str, Any], outcome: ToolOutcome | None
     ) -> None:
-        """End a call that ``begin`` called new, and give its outcome to those that wait for it."""
+        """End a call for which ``begin`` returned New, and give its outcome to those that wait for
+        it.
+        """
         if type(outcome) is ToolExecutionResult and spec.is_simple:  # the usual case, without lock
             begun.outcome = outcome
             begun.expires = None
@@ -272,7 +276,9 @@ class ReplayControl:
         return text
 
     def _versions_of(self, names: list[str] | None) -> str | None:
-        """Return the versions of these resources and of unknown ones, or of all for any."""
+        """Return the versions of these resources and of unknown ones, or of all if any resource may
+        be used.
+        """
         if names is None:
             return None
         if ANY_RESOURCE in names:
@@ -326,7 +332,9 @@ def _list_resources(spec: ToolSpec, arguments: Any) -> list[str]:
 
 
 def _list_written_resources(spec: ToolSpec, arguments: Any) -> list[str] | None:
-    """Return a write's resources; None for a read. May call user code: call without lock."""
+    """Return a write's resources; None for a read. It may call user code, so call it without the
+    lock.
+    """
     return None if spec.is_read else _list_resources(spec, arguments)
 
 

@@ -22,7 +22,7 @@ _VALIDATOR = ToolArgValidator()
 
 
 class ScheduledCall(Protocol):
-    """What a scheduler needs to know about a call."""
+    """What a scheduler must know about a call."""
 
     @property
     def name(self) -> str: ...

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from edictum._callers import CallerOptions, CallerResolver, ResolvedCaller
 from edictum.core.limits import OperationLimits
+from edictum.core.parking import ApprovalPending, Park
 from edictum.errors import EdictumConfigError
 from edictum.execution.portal import PORTAL
 from edictum.guard import Edictum
@@ -113,24 +114,26 @@ class BoundedToolExecutor:
         return await self.aexecute_in(call, self.turn(state, **options))
 
     async def aexecute_in(
-        self, call: ToolCallRequest, turn: Turn, *, park: bool = False
+        self, call: ToolCallRequest, turn: Turn, *, park: Park | bool = False
     ) -> ToolOutcome:
         """Run one call in a turn that ``turn`` has returned. With ``park`` a call that must wait
-        for a person raises ApprovalPending.
+        for a person raises ApprovalPending, or does what the function says.
         """
         about = self._describe(call, turn, await self._resolve_caller(call, turn))
         if park:
-            about["park"] = True
+            about |= {"park": park, "control_flow": (ApprovalPending,)}
         return await self.guard.dispatch(call.name, call.arguments, turn=turn, **about)
 
     async def _resolve_caller(self, call: ToolCallRequest, turn: Turn) -> ResolvedCaller:
-        """Return who is calling; user-supplied functions get the time of a tool, and no more."""
+        """Return the caller of a call; user-supplied functions get the time of a tool, and no
+        more.
+        """
         return await self._caller.aresolve(call, turn.budget.per_tool_remaining_s(turn.cap_s))
 
     def _describe(
         self, call: ToolCallRequest, turn: Turn, caller: ResolvedCaller
     ) -> dict[str, Any]:
-        """Return the options of a call. If its caller is not known, the turn denies it."""
+        """Return the options of a call. If its caller cannot be determined, the turn denies it."""
         known = turn.session_id or caller.options.get("session_id") or self.guard.session_id
         caller.choose_session(known)
         if caller.problem:

@@ -49,7 +49,7 @@ class ToolRegistry:
         return tuple(self._specs)
 
     def resolve(self, policy: Policy, name: Any) -> KnownTool | None:
-        """Return the tool of this name as calls under this policy need it."""
+        """Return the tool of this name with the settings that hold for calls under this policy."""
         known = self.resolved.get(name) if isinstance(name, str) else None
         if known is not None and known.policy is policy:
             return known
@@ -60,7 +60,7 @@ class ToolRegistry:
         return known
 
     def under(self, policy: Policy) -> ToolRegistry:
-        """Return a registry of the same tools, each as careful as this policy demands."""
+        """Return a registry of the same tools, each as careful as this policy requires."""
         known = (self.resolve(policy, name) for name in self._specs)
         return ToolRegistry(each.spec for each in known if each is not None)
 
@@ -98,9 +98,9 @@ class KnownTool:
     schema: ArgumentSchema | None  # only if it has defaults to fill in
     judge: ResultCheck
     body: Callable[..., Any] | None  # takes JSON
-    function: Callable[..., Any] | None  # as the host may hand it over; it stands for the body
+    function: Callable[..., Any] | None  # as the host may pass it: it stands for the body
     tool: ToolSpec | None  # as it was registered
-    parameters: Any = None  # what tells the defaults that are not filled in
+    parameters: Any = None  # source of the defaults that are not filled in
 
 
 def resolve_tool(spec: ToolSpec, policy: Policy) -> KnownTool:
@@ -133,7 +133,7 @@ def resolve_unknown_tool(name: str, policy: Policy) -> KnownTool:
 
 
 def _restrict(spec: ToolSpec, entry: ToolEntry) -> ToolSpec:
-    """Return the spec with the policy's side effect, on which retries, replays and waves depend."""
+    """Return the spec with the policy's side effect, which retries, replays and waves go by."""
     if (entry.side_effect, entry.idempotent) == (spec.side_effect, spec.idempotent):
         return spec
     may_repeat = entry.idempotent or entry.side_effect in READ_EFFECTS
@@ -161,7 +161,7 @@ def to_registry(tools: Any) -> ToolRegistry:
 
 @dataclass(frozen=True, slots=True)
 class DecoratedFunction:
-    """A function by the name under which its module holds a ToolSpec in its place."""
+    """A function that is imported by a name under which its module holds a ToolSpec."""
 
     module: str
     name: str
@@ -175,7 +175,9 @@ class DecoratedFunction:
 
 @dataclass(frozen=True, slots=True)
 class TypedElsewhere:
-    """A function whose argument conversion is worked out where it runs: it cannot be pickled."""
+    """A function whose argument conversion cannot be pickled, and is worked out again where it
+    runs.
+    """
 
     function: Callable[..., Any]
 

@@ -1,6 +1,6 @@
 """ToolSpec: what the harness must know about a tool to run it within bounds.
 
-Whatever is not stated is taken to be the worst case. ``idempotent`` means that repeating a call is
+What is not stated is taken for the worst case. ``idempotent`` means that repeating a call is
 *safe*, ``cacheable`` that it is *pointless*: a call that polls a job is the first, not the second.
 """
 
@@ -31,7 +31,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class ResourceKey:
-    """A resource that a call uses, alone (``exclusive``) or beside others."""
+    """A resource that a call uses, exclusively or shared with others."""
 
     name: str
     exclusive: bool = True
@@ -155,7 +155,7 @@ class ToolSpec:
         return {name: arguments.get(name) for name in self.identity}
 
     def keys_for(self, arguments: Any) -> tuple[ResourceKey, ...]:
-        """Return the resources of one call; any resource if they cannot be found out."""
+        """Return the resources of one call; any resource if they cannot be determined."""
         keys = self.resource_keys
         if self.is_pure or keys is None:
             return self.unknown_keys()
@@ -205,7 +205,7 @@ _SETTINGS = (ENTRY_SETTINGS.keys() & ToolSpec.__dataclass_fields__.keys()) - {"a
 
 
 def _to_resource_name(value: Any) -> str:
-    """Return one text for equal values: 1 and 1.0 are one account, and so is "1", to be careful."""
+    """Return one text for equal values. 1 and 1.0 are one account, and so is "1", to be safe."""
     if isinstance(value, str):
         return normalize(value)
     if isinstance(value, float) and value.is_integer():
@@ -314,7 +314,7 @@ def _check_settings(spec: ToolSpec) -> None:
 
 
 def _read_amounts(spec: ToolSpec) -> ToolEntry:
-    """Return an entry with the amounts that a tool states; raise for what cannot be an amount."""
+    """Return an entry with the tool's amounts; raise for values that cannot be amounts."""
     if not spec.amounts and not spec.actual:
         return UNKNOWN_TOOL
     from edictum.contracts._amounts import read_selectors  # here: few tools need it
@@ -328,7 +328,7 @@ def _wrong_setting(spec: ToolSpec, name: str, hint: str) -> EdictumConfigError:
 
 
 def _check_identity(spec: ToolSpec) -> None:
-    """Refuse a name that no argument can have: all calls would be the same call."""
+    """Refuse a name that is not an argument: all calls would be the same call."""
     schema = spec.parameters
     properties = schema.get("properties")
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema

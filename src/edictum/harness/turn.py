@@ -30,7 +30,7 @@ from edictum.harness.tool_executor import BoundedToolExecutor
 from edictum.harness.tool_registry import ToolRegistry
 from edictum.harness.turn_budget import TurnBudget
 from edictum.harness.turn_events import EventFeed, OnEvent, TurnEvent
-from edictum.harness.turn_loop import OnOutcome, TurnLoop
+from edictum.harness.turn_loop import Keep, OnOutcome, TurnLoop
 from edictum.harness.turn_result import TurnResult
 from edictum.harness.turn_state import TurnState
 
@@ -60,31 +60,26 @@ async def run_turn(
     on_model_call: OnModelCall | None = None,
     on_event: OnEvent | None = None,
     park: bool = False,
+    keep: Keep | None = None,
     **executor_options: Any,
 ) -> TurnResult:
     """Run one turn.
 
     ``model(messages, tools)`` returns a ``ModelReply``, a text, or text and tool calls. It may be
     synchronous or asynchronous, and so may ``on_outcome(call, outcome)``, which is called when a
-    call ends, ``on_model_call(call)``, and ``on_event(event)``, which is told of everything as it
-    happens. A turn that is cancelled leaves the conversation in ``state.messages``.
-    ``session_id`` may be a function of the ``ToolCallRequest``, as ``principal``, ``metadata``,
-    ``amounts`` and ``parent_session_id`` may. Further options are those of ``BoundedToolExecutor``.
+    call ends, ``on_model_call(call)``, and ``on_event(event)``, which gets every event as it
+    happens. A turn that is cancelled leaves the conversation in ``state.messages``. ``session_id``
+    may be a function of the ``ToolCallRequest``, as ``principal``, ``metadata``, ``amounts`` and
+    ``parent_session_id`` may. Further options are those of ``BoundedToolExecutor``.
 
-    With ``park`` a turn ends, ``stopped_by`` "approval", while a person is asked. It goes on, in
-    any process, with ``result.parked`` as ``messages``.
+    With ``park`` a turn ends, ``stopped_by`` "approval", while a person is asked. It is resumed, in
+    any process, with ``result.parked`` as ``messages``. ``keep(turn)`` stores such a ParkedTurn
+    whenever a tool that must not run twice is about to start, and when a call has ended: a turn
+    whose process was killed is resumed with the one stored last.
     """
-    check_arguments(
-        model=model,
-        guard=guard,
-        budget=budget,
-        state=state,
-        artifact_store=artifact_store,
-        scheduler=scheduler,
-        on_outcome=on_outcome,
-        on_model_call=on_model_call,
-        on_event=on_event,
-    )
+    listeners = {"on_outcome": on_outcome, "on_model_call": on_model_call, "on_event": on_event}
+    ports = {"guard": guard, "artifact_store": artifact_store, "scheduler": scheduler, "keep": keep}
+    check_arguments(model=model, budget=budget, state=state, **ports, **listeners)
     registry, (conversation, resumed) = check_tools(tools), _read_messages(messages)
     state, chosen = _open_state(state, budget, session_id, artifact_store, resumed)
     loop = TurnLoop(
@@ -107,6 +102,7 @@ async def run_turn(
         feed=None if on_event is None else EventFeed(on_event),
         session_id="" if chosen else state.session_id or getattr(guard, "session_id", ""),
         park=check_parking(park, guard),
+        keep=keep,
         resumed=resumed,
     )
     state.begin_turn()
@@ -138,7 +134,7 @@ def run_turn_sync(
     try:
         return PORTAL.run(run())
     except KeyboardInterrupt:
-        ended.wait(INTERRUPT_S)  # then state.messages is there
+        ended.wait(INTERRUPT_S)  # then state.messages is complete
         raise
 
 
@@ -168,7 +164,7 @@ async def stream_turn(
 async def _end_turn(turn: asyncio.Task[TurnResult]) -> None:
     """Cancel a turn and wait for its end: then its state has the conversation.
 
-    A web framework goes on cancelling the task whose client has gone until it has ended.
+    A web framework keeps cancelling the task of a client that has gone until the task has ended.
     """
     interrupts: list[asyncio.CancelledError] = []
     turn.cancel()
@@ -178,7 +174,7 @@ async def _end_turn(turn: asyncio.Task[TurnResult]) -> None:
 
 
 def _read_messages(messages: Any) -> tuple[list[ChatMessage], ParkedTurn | None]:
-    """Return the conversation so far, and the parked turn that it is of."""
+    """Return the conversation so far, and the parked turn that it comes from, if any."""
     resumed = messages if isinstance(messages, ParkedTurn) else None
     return check_messages(messages if resumed is None else resumed.messages), resumed
 
@@ -214,7 +210,7 @@ def _open_state(
 
 
 def _choose_session(resumed: ParkedTurn, session_id: Any) -> str:
-    """Return the session of a turn that goes on: in another one its questions are not found."""
+    """Return the session of a resumed turn: in another session its questions would not be found."""
     if session_id not in ("", None, resumed.session_id):
         problem = f"session_id is given beside a turn of the session {resumed.session_id!r}."
         raise EdictumConfigError(problem, hint="Leave it out.")

@@ -41,7 +41,9 @@ def pluralize(number: int, noun: str) -> str:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TurnBudget:
-    """What one turn may use up. Make it with ``TurnBudget.create``; threads may share it."""
+    """The bounds of one turn, and what it has used. Make it with ``TurnBudget.create``; threads may
+    share it.
+    """
 
     timeout_s: float
     max_steps: int
@@ -83,7 +85,7 @@ class TurnBudget:
         reserve_s: float | None = None,
         timer: Timer = time.perf_counter,
     ) -> TurnBudget:
-        """Make a budget whose clock starts now. ``max_tool_calls=None``: as many as steps.
+        """Create a budget whose clock starts now. ``max_tool_calls=None``: as many as steps.
         ``reserve_s=None``: a tenth, at most 5 s.
         """
         if not is_duration(timeout_s):
@@ -109,10 +111,12 @@ class TurnBudget:
             price=price,
         )
 
-    # --- A turn that goes on elsewhere ------------------------------------------------------------
+    # --- A turn that is resumed elsewhere ---------------------------------------------------------
 
     def to_dict(self, *, calls_given_back: int = 0) -> dict[str, Any]:
-        """Return the bounds and what is used, as plain data; a price that is a function is not."""
+        """Return the bounds and what is used, as plain data, except for a price that is a
+        function.
+        """
         left = self.snapshot()
         return {
             **{name: getattr(self, name) for name in BOUNDS},
@@ -169,7 +173,7 @@ class TurnBudget:
         return max(0.0, self.tool_time_s(cap_s))
 
     def pause(self) -> None:
-        """Stop the clock while a person decides. It goes on when the last pause ends."""
+        """Stop the clock while a person decides. It resumes when the last pause ends."""
         with self._lock:
             self._pauses += 1
             if self._paused_at is None:
@@ -206,7 +210,7 @@ class TurnBudget:
             self.context_tokens = context_tokens
 
     def find_used_up_limit(self) -> Literal["tokens", "cost", "context"] | None:
-        """Return which bound on the use of a model is reached, or None."""
+        """Return which limit on the use of the model is reached, or None."""
         if self.max_tokens is not None and self.tokens_used >= self.max_tokens:
             return "tokens"
         if self.max_cost is not None and self.cost_used >= self.max_cost:

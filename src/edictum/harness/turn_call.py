@@ -9,7 +9,7 @@ Its gates come before those of the guard, in this order:
     budget       there are tool calls left in this turn
 
 Where the guard has before-hooks for a tool, or a principal resolver, they are asked after the
-validation. What they make of the arguments is validated as well, and the last two gates judge that:
+validation. Arguments that they rewrite are validated as well, and the last two gates judge those:
 the same call on behalf of another principal is another call.
 """
 
@@ -107,6 +107,7 @@ class Turn:
     """One turn of an agent: its state, its tools, and how its calls are bounded."""
 
     last_outcome: ToolOutcome | None = None  # of its last call that ended
+    keep_start: Callable[[], Any] | None = None  # of calls that must not be made again
     _only_gate: tuple[str, Gate] | None = None  # which denies every call
 
     def __init__(
@@ -142,7 +143,7 @@ class Turn:
 
     @property
     def session_id(self) -> str:
-        """Return the session of its calls; an empty text leaves it to their caller."""
+        """The session of its calls; an empty text leaves the choice to their caller."""
         return self.state.session_id
 
     def open(
@@ -155,11 +156,11 @@ class Turn:
         return call
 
     def deny_calls(self, gate: str, refusal: Refusal) -> None:
-        """Deny every call of this turn from now on, in the name of a gate."""
+        """Deny every call of this turn from now on, on behalf of a gate."""
         self._only_gate = (gate, lambda _turn, _call: refusal)
 
     def deny_caller(self, problem: str) -> None:
-        """Deny every call, because it is not known who makes it."""
+        """Deny every call, because its caller could not be determined."""
         self.deny_calls("caller", Refusal("policy_error", problem, policy_error=True))
 
     def _open(
@@ -173,7 +174,7 @@ class Turn:
         try:
             check_tool_name(tool_name)
             unknown = resolve_unknown_tool(tool_name, policy)
-        except EdictumInputError:  # a word that can be written into an audit stands for it
+        except EdictumInputError:  # replaced by a name that an audit can record
             unknown = resolve_unknown_tool(NOT_A_NAME, policy)
         call = TurnCall(self, unknown, arguments, function)
         call._name = tool_name
@@ -182,7 +183,9 @@ class Turn:
     def _resolve_function(
         self, tool_name: str, function: Callable[..., Any], policy: Policy
     ) -> KnownTool | None:
-        """Return the tool of a function that came with the call: of it the worst is assumed."""
+        """Return a tool for a function that came with the call; its effects are taken for the worst
+        case.
+        """
         known = self._handed.get(tool_name) if isinstance(tool_name, str) else None
         if known is None or known.policy is not policy or known.spec.function is not function:
             try:
@@ -246,22 +249,26 @@ class TurnCall:
     def prompt(self) -> str | None:
         return self._turn.state.prompt
 
+    @property
+    def keep_start(self) -> Callable[[], Any] | None:
+        return None if self._spec.safe_to_repeat else self._turn.keep_start
+
     def find_tool(self, name: str) -> KnownTool | None:
         return self._turn.tools.resolve(self._known.policy, name)
 
-    def malformed(self, why: str) -> None:
+    def reject_arguments(self, why: str) -> None:
         self._malformed, self.args = why, EMPTY
 
     # --- The gates --------------------------------------------------------------------------------
 
-    def _deadline(self, call: ToolCall) -> GateAnswer:
+    def _check_deadline(self, call: ToolCall) -> GateAnswer:
         turn = self._turn
         if not turn.state.accepting:
             return Refusal("cancelled", "The turn is over.")
         return self._refuse_late(turn.budget.tool_time_s(turn.cap_s))
 
     def _refuse_late(self, left_s: float) -> Refusal | None:
-        """Return a refusal when the time that is left is not enough for the tool."""
+        """Return a refusal when the time left is not enough for the tool."""
         useful_s = 0.0 if self._spec is None else self._spec.min_useful_s
         if left_s > 0 and left_s >= useful_s:
             return None
@@ -269,18 +276,18 @@ class TurnCall:
         needed = f"; {self.tool_name} needs {useful_s:g} s" if useful_s else ""
         return Refusal("deadline", f"{left}{needed}.")
 
-    def _blocked(self, call: ToolCall) -> GateAnswer:
+    def _check_blocked_tools(self, call: ToolCall) -> GateAnswer:
         if self.tool_name in self._turn.state.blocked_tool_names:
-            why = "failed earlier in this turn in a way that will not heal"
+            why = "failed earlier in this turn in a way that a retry cannot fix"
             return Refusal("blocked", f"{self.tool_name} {why}.")
         spec = self._spec
         if self._turn.web_mode == "off" and spec is not None and spec.metadata.get("web"):
             return Refusal("web_off", "The web is switched off in this turn.")
         return None
 
-    def _validation(self, call: ToolCall) -> GateAnswer:
+    def _check_arguments(self, call: ToolCall) -> GateAnswer:
         if self._spec is None or self.body is None:
-            return Refusal("unknown_tool", self.describe_unknown())
+            return Refusal("unknown_tool", self.describe_unknown_tool())
         if self._malformed is not None:
             return Refusal("malformed_arguments", self._malformed)
         known, validator = self._known, self._turn.validator
@@ -297,7 +304,7 @@ class TurnCall:
         self._repairs = tuple(dict.fromkeys((*self._repairs, *checked.repairs)))
         return replace(call, args=freeze_args(checked.arguments))
 
-    def describe_unknown(self) -> str:
+    def describe_unknown_tool(self) -> str:
         names = self._turn.tools.names()
         close = get_close_matches(str(self._name), names, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
@@ -309,14 +316,15 @@ class TurnCall:
         if self._hooked:  # the model has done nothing wrong
             problem = "A hook, or the person who approved the call, has changed its arguments so"
             problem += " that they do not fit"
-            return Refusal("validation", f"{problem}: {invalid.details}")
+            told = f"{problem}: {invalid.details}"
+            return Refusal("validation", told, for_operators=invalid.for_operators)
         count = self._turn.state.increment_repair(self.tool_name, invalid.signature)
         details = invalid.details
         if count >= MAX_REPAIR_ATTEMPTS:
             details += f" The same mistake was made {count} times; do not call it like this again."
-        return Refusal("validation", details)
+        return Refusal("validation", details, for_operators=invalid.for_operators)
 
-    def _duplicate(self, call: ToolCall) -> GateAnswer:
+    def _check_duplicate(self, call: ToolCall) -> GateAnswer:
         self._call = call
         spec = self._spec
         if spec.window_s is not None:
@@ -361,7 +369,9 @@ class TurnCall:
         return outcome
 
     def _reserve_window(self, call: ToolCall, spec: ToolSpec) -> OncePerWindow:
-        """Ask the ledger, which outlives this process, for the only execution in the window."""
+        """Ask the ledger, which outlives this process, to reserve the only execution in the
+        window.
+        """
         same = digest(spec.name, canonical(call.principal), canonical(spec.identity_of(call.args)))
         metric, window_s = Metric.EXECUTIONS, spec.window_s
         limit = Limit(name="once", metric=metric, maximum=1, tool=same, window_s=window_s)
@@ -373,7 +383,7 @@ class TurnCall:
         )
 
     def _lease_s(self) -> float:
-        """Return more than all attempts can take."""
+        """Return a lease that is longer than all attempts can take."""
         return (self._spec.max_retries + 1) * (self._turn.cap_s + MAX_BACKOFF_S) + LEASE_MARGIN_S
 
     def extend_reservation(self, seconds: float) -> Renew | None:
@@ -391,7 +401,7 @@ class TurnCall:
         when = f"within the last {self._spec.window_s:g} s"
         return Refusal("duplicate", f"The same call was made {when}, or is being made.")
 
-    def _budget(self, call: ToolCall) -> GateAnswer:
+    def _check_budget(self, call: ToolCall) -> GateAnswer:
         if self._turn.budget.claim_tool_call():
             return None
         most = pluralize(self._turn.budget.max_tool_calls, "tool call")
@@ -408,7 +418,9 @@ class TurnCall:
         return GATES_FOR_ARGUMENTS, self._give_up()
 
     def _give_up(self) -> Settlement | None:
-        """End the call of the attempt before: the hooks have made another call of it."""
+        """End the replay entry of the earlier attempt, because the hooks have turned it into
+        another call. Return the settlement of its reservation, if it has one.
+        """
         begun, self._begun = self._begun, None
         if begun is not None:
             self._turn.state.replay.finish(begun, self._spec, self._call.args, None)
@@ -441,7 +453,7 @@ class TurnCall:
         return max(left_s, MOMENT_S if port else 0.0)
 
     def _closing_time_s(self, port: bool) -> float:
-        """Return the time left once the body has ended: user-supplied code gets half of it."""
+        """Return the time left after the body has ended. User-supplied code gets half of it."""
         budget = self._turn.budget
         now = budget.now()
         if self._closing_at is None:
@@ -451,7 +463,7 @@ class TurnCall:
         return (self._closing_at - now) / (1 if port else 2)
 
     def start(self, run: RunTool) -> RunTool | Refusal:
-        """Look at the clock a last time, and set one absolute deadline for the tool."""
+        """Check the clock once more, and set the tool's absolute deadline."""
         turn, spec = self._turn, self._spec
         state, budget = turn.state, turn.budget
         left_s = budget.tool_time_s(turn.cap_s)
@@ -470,7 +482,7 @@ class TurnCall:
         return self._set_deadline(run, budget.timer() + left_s, left_s)
 
     def _set_deadline(self, run: RunTool, deadline_s: float, left_s: float) -> RunTool:
-        """Return the run with its deadline, which the tool sees as well."""
+        """Return the run with its deadline, which the tool can read too."""
         self._token = token = DeadlineToken(deadline_s, self._turn.budget.timer)
         self._outer = CURRENT_TOKEN.get()
         CURRENT_TOKEN.set(token)
@@ -497,7 +509,9 @@ class TurnCall:
         return ran
 
     def _settle_trace(self, ran: Ran, token: DeadlineToken, entry: ToolTraceEntry) -> Ran:
-        """Decide between completed and timed out: what is reported first, here or by the body."""
+        """Decide between completed and timed out: whichever is reported first, here or by the
+        body.
+        """
         state = self._turn.state
         if ran.deadline_s is None:
             if ran.cancelled or ran.body_may_be_running:  # the caller is gone
@@ -510,10 +524,10 @@ class TurnCall:
                 return ran
         token.cancel()
         if not state.mark_trace_timed_out(entry.trace_id) and ran.error is None:
-            return Ran(entry.result, None, ran.elapsed_s)  # it ended just in time
+            return Ran(entry.result, None, ran.elapsed_s)  # it ended in time after all
         return replace(ran, value=None, error=None, deadline_s=token.deadline_s)
 
-    # --- What comes out ---------------------------------------------------------------------------
+    # --- Outcomes ---------------------------------------------------------------------------------
 
     def shape(self, outcome: ToolOutcome) -> ToolOutcome | Oversized:
         if self.attempts > 1 or self._repairs:
@@ -535,7 +549,9 @@ class TurnCall:
             return replace(outcome, turn=facts, was_coerced=bool(self._repairs))
         return outcome if isinstance(outcome, ToolDenied) else replace(outcome, turn=facts)
 
-    def stored(self, outcome: ToolOutcome, oversized: Oversized, reference: Any) -> ToolOutcome:
+    def take_reference(
+        self, outcome: ToolOutcome, oversized: Oversized, reference: Any
+    ) -> ToolOutcome:
         assert isinstance(outcome, ToolExecutionResult)
         artifact_id, summary, size = (
             getattr(reference, name, None) for name in ("artifact_id", "summary", "size_bytes")
@@ -574,7 +590,7 @@ class TurnCall:
         return replace(outcome, output=output, notes=notes)
 
     def retry_in(self, outcome: ToolOutcome) -> float | None:
-        """Return the back-off with jitter, or None when no further attempt makes sense."""
+        """Return the back-off with jitter, or None when another attempt would be pointless."""
         if not isinstance(outcome, (ToolTimeout, ToolFailure)) or not self._can_retry(outcome):
             return None
         backoff_s: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self.attempts - 1))
@@ -596,13 +612,13 @@ class TurnCall:
         return not outcome.effect_unknown or self._call.idempotent
 
     def settlement(self, held: Settlement, outcome: ToolOutcome) -> Settlement:
-        """Release what was denied or certainly failed; anything else counts as made."""
+        """Release what was denied or certainly failed; count anything else as made."""
         failed = isinstance(outcome, ToolFailure) and not outcome.effect_unknown
         if failed or isinstance(outcome, ToolDenied):
             return held
         return replace(held, result="success")
 
-    def ended(self, outcome: ToolOutcome | None) -> None:
+    def note_end(self, outcome: ToolOutcome | None) -> None:
         state = self._turn.state
         self._turn.last_outcome = outcome
         if (begun := self._begun) is not None:
@@ -617,7 +633,9 @@ class TurnCall:
         state.record_tool_result(outcome)
 
     def _abandon_body(self) -> None:
-        """Cancel a body that has not ended: it never began, was deferred, or was thrown away."""
+        """Cancel a body that has not ended: it was never started, was deferred, or was thrown
+        away.
+        """
         entry, token, state = self._entry, self._token, self._turn.state
         if entry is None or not state.cancel_trace(entry.trace_id):
             return
@@ -630,13 +648,13 @@ class TurnCall:
 
 
 GATES: tuple[tuple[str, Gate], ...] = (
-    ("deadline", TurnCall._deadline),
-    ("blocked", TurnCall._blocked),
-    ("validation", TurnCall._validation),
-    ("duplicate", TurnCall._duplicate),
-    ("budget", TurnCall._budget),
+    ("deadline", TurnCall._check_deadline),
+    ("blocked", TurnCall._check_blocked_tools),
+    ("validation", TurnCall._check_arguments),
+    ("duplicate", TurnCall._check_duplicate),
+    ("budget", TurnCall._check_budget),
 )
-HOOKS_AT = 3  # where the before-hooks come in
+HOOKS_AT = 3  # where the before-hooks run
 GATES_FOR_ARGUMENTS = GATES[2:4]
 TurnCall.gates, TurnCall.gates_before_hooks = GATES, GATES[:HOOKS_AT]
 
@@ -648,7 +666,9 @@ def _report_end(
     spec: ToolSpec,
     args: Mapping[str, Any],
 ) -> Callable[..., Any]:
-    """Return the body, which tells the turn when it has ended; there it is decided if in time."""
+    """Return the body with a wrapper that reports its end to the turn, which decides there whether
+    it was in time.
+    """
 
     def record_write(*, late: bool) -> None:
         if late and not spec.is_read:
@@ -682,7 +702,9 @@ SMALL = frozenset({bool, float, type(None)})
 
 
 def _surely_fits(value: Any, limit: int) -> bool:
-    """Whether a result is small without counting: an escaped character takes at most twelve."""
+    """Return whether a result is small enough without serializing it: an escaped character takes at
+    most twelve.
+    """
     kind = type(value)
     if kind is str:
         return 16 + 12 * len(value) <= limit

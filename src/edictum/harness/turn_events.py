@@ -1,4 +1,4 @@
-"""What happens in a turn, while it happens: events, and how a listener gets them.
+"""Turn events: what happens in a turn, while it happens, and how a listener gets them.
 
 The first events of a reply are the model's own (``model_events``). They come from where the model
 runs, which may be another thread; a listener is called in the turn's event loop, in order.
@@ -27,7 +27,7 @@ from edictum.outcomes import ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class ToolCallMade:
-    """A call that the model asked for goes to the gate; it may still be denied there."""
+    """A call that the model asked for goes to the gate, where it may still be denied."""
 
     call: ToolCallRequest
 
@@ -52,9 +52,10 @@ OnEvent: TypeAlias = Callable[[TurnEvent], Any]
 
 
 class EventFeed:
-    """Passes events to a listener, one after the other. What the listener raises is logged once.
+    """Passes events to a listener, one after the other.
 
-    What it returns is awaited in the order of the events, while the turn goes on.
+    The first exception of a listener is logged. Awaitables that it returns are awaited in the order
+    of the events, while the turn goes on.
     """
 
     def __init__(self, listener: OnEvent) -> None:
@@ -94,7 +95,7 @@ class EventFeed:
             )
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until an asynchronous listener has heard all events, within a time."""
+        """Wait until an asynchronous listener has handled all events, for at most ``timeout_s``."""
         if self._pump is not None and not self._pump.done():
             await asyncio.wait((self._pump,), timeout=timeout_s)
             if not self._pump.done():
@@ -104,7 +105,7 @@ class EventFeed:
             raise self._interrupt
 
     def close(self) -> None:
-        """Leave out the events that an asynchronous listener has not heard."""
+        """Drop the events that an asynchronous listener has not handled."""
         for heard in self._unheard:
             close(heard)
         self._unheard.clear()
@@ -115,8 +116,8 @@ class EventFeed:
 class ReplyRelay:
     """The ``on_event`` of one model call: passes its events on to a feed, from any thread.
 
-    ``text`` is what the reply has said so far. Once closed it raises, which ends the reply of a
-    model that goes on in its thread.
+    ``text`` is the text of the reply so far. Once closed it raises, which ends the reply of a model
+    that is still running in its thread.
     """
 
     def __init__(self, feed: EventFeed) -> None:
@@ -152,7 +153,7 @@ class ReplyRelay:
         self._feed.emit(event)
 
     def complete(self, reply: ModelReply) -> None:
-        """Pass on what is left of a reply: its last events, or the text that came in one piece."""
+        """Pass on the rest of a reply: its last events, or the text that came in one piece."""
         self.flush()
         if reply.text and not self.text:
             self._pass_on(TextDelta(reply.text))
@@ -164,4 +165,6 @@ class ReplyRelay:
 
 
 class ReplyAbandoned(Exception):
-    """Raised in a model that still receives a reply after the turn has stopped waiting for it."""
+    """Raised in a model that is still receiving a reply after the turn has stopped waiting for
+    it.
+    """

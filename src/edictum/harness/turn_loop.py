@@ -4,8 +4,8 @@
 
 Every call that the model asked for gets its tool message, in the order of the calls, and the turn
 ends in time. When steps, calls or time run out, the model is asked once more, without tools, for
-the answer it can give; the reserve of the budget is kept for that. Calls of a reply that was cut
-off are refused, and the turn ends.
+the best answer that it can give now; the reserve of the budget is kept for that. Calls of a reply
+that was cut off are refused, and the turn ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -21,12 +21,25 @@ from typing import Any
 
 from edictum._logs import CALLBACK_FAILED, TURN_BUDGET, log
 from edictum.core.decision import USER_ERRORS
-from edictum.core.parking import ApprovalPending
+from edictum.core.parking import (
+    ApprovalPending,
+    GoingOn,
+    Park,
+    raise_pending,
+    wait_for_answer,
+)
 from edictum.core.redaction import shorten
 from edictum.core.turn import Refusal
 from edictum.core.values import canonical, show
-from edictum.execution.waiting import await_until, is_being_cancelled, run_in_thread, value_of
-from edictum.harness.call_round import NONE_ENDED, CallRound
+from edictum.execution.waiting import (
+    await_or_finish_later,
+    await_until,
+    call_until,
+    is_being_cancelled,
+    run_in_thread,
+    value_of,
+)
+from edictum.harness.call_round import CallRound
 from edictum.harness.messages import (
     ChatMessage,
     ModelReply,
@@ -45,7 +58,7 @@ from edictum.harness.model_calls import (
     separate_usage,
 )
 from edictum.harness.models import can_stream
-from edictum.harness.parked_turn import EndedCall, ParkedTurn, keep_tokens
+from edictum.harness.parked_turn import ParkedTurn, keep_tokens
 from edictum.harness.scheduler import ToolScheduler
 from edictum.harness.tool_executor import BoundedToolExecutor, ToolCallRequest
 from edictum.harness.tool_spec import ToolSpec
@@ -67,6 +80,7 @@ MAX_ANSWERED = 1_000  # calls of one reply that have an outcome each, whatever t
 MIN_ANSWER_S = 0.001
 MIN_LISTENER_S = 0.1  # for a listener, when the time for tools is over
 OnOutcome = Callable[[ToolCallRequest, ToolOutcome], Any]
+Keep = Callable[[ParkedTurn], Any]
 # how a reply ends the turn; "tool_calls" and "paused" do not
 CALL_ENDS: dict[str, StoppedBy] = {
     "end": "answered",
@@ -74,7 +88,7 @@ CALL_ENDS: dict[str, StoppedBy] = {
     "refused": "refused",
     "content_filter": "content_filter",
 }
-# why the calls of a reply are not made: it is not what the model wanted to say, or not all of it
+# why the calls of a reply are not made: the reply is incomplete, or not what the model meant
 REFUSALS = {
     stop_reason: Refusal("incomplete_reply", f"The reply {how}, so this call was not made.")
     for stop_reason, how in (
@@ -126,6 +140,8 @@ class TurnLoop:
     feed: EventFeed | None
     session_id: str = ""  # of its calls; empty if a function chooses it
     park: bool = False
+    keep: Keep | None = None
+    keeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     resumed: ParkedTurn | None = None
     parked: ParkedTurn | None = None  # once calls wait for a person
     outcomes: list[ToolOutcome] = field(default_factory=list)
@@ -133,7 +149,7 @@ class TurnLoop:
     notes: list[ChatMessage] = field(default_factory=list)  # in messages too, during the turn
     reply: ModelReply | None = None  # the last
     text: str = ""
-    partial_text: str = ""  # what a reply had said when it broke off
+    partial_text: str = ""  # the text of a reply up to where it broke off
     warned_at: float = 0.0
     rounds: _LoopDetector = field(default_factory=_LoopDetector)
 
@@ -159,7 +175,7 @@ class TurnLoop:
         stopped: StoppedBy = "steps"
         try:
             if self.resumed is not None:
-                await self._run_calls(self.resumed.calls, ended=self.resumed.ended)
+                await self._run_calls(self.resumed.calls, resumed=self.resumed)
             while self.parked is None and self.budget.claim_step():
                 if (exhausted := self._find_exhausted_budget()) is not None:
                     stopped = exhausted
@@ -180,7 +196,7 @@ class TurnLoop:
             return self._make_result("model_error", failed.args[0])
 
     def _find_exhausted_budget(self) -> StoppedBy | None:
-        """Return which part of the budget leaves no room for another step, or None."""
+        """Return which part of the budget does not allow another step, or None."""
         if (spent := self.budget.find_used_up_limit()) is not None:
             return spent
         if self.budget.tool_time_s() <= 0:
@@ -191,7 +207,7 @@ class TurnLoop:
     # --- The model --------------------------------------------------------------------------------
 
     async def _ask_model(self, tools: tuple[ToolSpec, ...], timeout_s: float) -> ModelReply:
-        """Call the model once, within a time, and add its answer to the messages."""
+        """Call the model once, for at most ``timeout_s``, and add its reply to the messages."""
         started = time.perf_counter()
         reply = await self._receive_reply(tools, timeout_s)
         duration_s = time.perf_counter() - started
@@ -212,7 +228,7 @@ class TurnLoop:
     async def _receive_reply(
         self, tools: tuple[ToolSpec, ...], timeout_s: float
     ) -> ModelReply | Exception:
-        """Return what the model answers or raises, or that it did not answer in time."""
+        """Return what the model returned or raised, or that it did not answer in time."""
         relay = None if self.feed is None else ReplyRelay(self.feed)
         try:
             answer = await await_until(self._call_model(tools, relay), timeout_s)
@@ -254,7 +270,9 @@ class TurnLoop:
     def _count_model_call(
         self, reply: ModelReply | Exception, duration_s: float
     ) -> tuple[ModelCall, Exception | None]:
-        """Charge a call to the budget. Return it, and what keeps its reply from being used."""
+        """Charge a call to the budget. Return it, and the reason why its reply cannot be used, if
+        any.
+        """
         step = len(self.model_calls) + 1
         if isinstance(reply, Exception):
             return ModelCall(step=step, duration_s=duration_s, error=reply), reply
@@ -285,7 +303,7 @@ class TurnLoop:
         self.messages.append(make_assistant_message(reply, MAX_ANSWERED))
 
     async def _ask_final_answer(self, stopped: StoppedBy) -> TurnResult:
-        """Ask for the answer that can be given now, in the time that was reserved for it.
+        """Ask for the best answer that can be given now, in the time that was reserved for it.
 
         Tokens and money have no reserve: once they are used up, the model is not asked again.
         """
@@ -331,14 +349,14 @@ class TurnLoop:
         )
 
     def _keep_partial_text(self) -> None:
-        """Add what a reply had said when it broke off, without its calls."""
+        """Add the text of a reply that broke off, without its calls."""
         if self.partial_text:
             self.text = self.partial_text
             self.messages.append(make_assistant_message(ModelReply(self.partial_text)))
             self.partial_text = ""
 
     def _list_messages(self) -> tuple[ChatMessage, ...]:
-        """Return the conversation without notes."""
+        """Return the conversation without the turn's notes."""
         notes = {id(note) for note in self.notes}
         return tuple(message for message in self.messages if id(message) not in notes)
 
@@ -348,17 +366,18 @@ class TurnLoop:
         self,
         calls: Sequence[ToolCallRequest],
         refusal: Refusal | None = None,
-        ended: Mapping[int, EndedCall] = NONE_ENDED,
+        resumed: ParkedTurn | None = None,
     ) -> None:
         """Run the calls in waves, and add their tool messages in the order of the calls.
 
         The first ``MAX_ANSWERED`` have an outcome each; those behind them only while there is room
         in the budget, as answering 100,000 calls would take longer than the turn may. After a call
-        that waits for a person no further wave begins. ``ended`` are those that had ended when the
-        turn was parked, by their place.
+        that waits for a person no further wave begins.
         """
-        round_ = CallRound(calls, ended)
-        asked, asking, answered = len(calls), self.messages[-1], 0
+        round_ = CallRound(calls)
+        if resumed is not None:
+            round_ = CallRound(calls, resumed.ended, resumed.started, goes_on=True)
+        asked, asking = len(calls), self.messages[-1]
         try:
             for start in range(0, asked, MAX_ANSWERED):
                 if start and self._find_exhausted_budget() is not None:
@@ -366,33 +385,57 @@ class TurnLoop:
                 some = calls[start : start + MAX_ANSWERED]
                 if start >= len(asking.get("tool_calls", ())):
                     add_calls(asking, some)
-                answered = start + len(some)
+                round_.answered = start + len(some)
                 for wave in self._list_waves(round_.list_open(some)):
                     if round_.waiting:
                         break
                     await asyncio.gather(*(self._execute(it, refusal, round_) for it in wave))
                 if round_.waiting:
-                    self.parked = self._describe_turn(round_, answered)
+                    await self._park(round_)
                     break
         finally:  # a cancelled turn hands back what has happened
-            for call in round_.list_ends(answered):
+            for call in round_.list_ends():
                 self.messages.append(call.message)
                 self.outcomes.append(call.outcome)
+        answered = round_.answered
         if answered < asked:
             left_out = f"{asked - answered} of {asked} calls in one reply were left out"
             log(TURN_BUDGET, "%s: the budget of the turn has no room for them.", left_out)
             self._tell_model(f"{left_out}: the budget of this turn has no room for them.")
         self._add_notes(calls[:answered], self.outcomes[-answered:])
 
-    def _describe_turn(self, round_: CallRound, count: int) -> ParkedTurn:
+    async def _park(self, round_: CallRound) -> None:
+        self.parked = self._describe_turn(round_)
+        await self._store_progress(round_, self.parked.calls[-1])
+
+    async def _store_progress(self, round_: CallRound, call: ToolCallRequest) -> None:
+        """Have ``keep`` store the turn. If it fails, the turn stored before is still valid."""
+        if self.keep is not None:
+            await self._notify("keep", lambda _: self._keep_turn(round_), call)
+
+    async def _keep_turn(self, round_: CallRound, starts: ToolCallRequest | None = None) -> None:
+        """Have ``keep`` store the turn as it is, even if the caller is cancelled; ``starts``: a
+        call whose tool is started next.
+        """
+        if starts is not None:
+            round_.start(starts)
+        await await_or_finish_later(self._store_turn(round_))
+
+    async def _store_turn(self, round_: CallRound) -> None:
+        async with self.keeping:  # so that the newest is stored last
+            assert self.keep is not None
+            await call_until(self.keep, (self._describe_turn(round_),), None)
+
+    def _describe_turn(self, round_: CallRound) -> ParkedTurn:
         """Return the turn as data. The conversation ends with the reply that makes the calls."""
         state, waiting = self.state, len(round_.waiting)
         return ParkedTurn(
             approval_ids=tuple(request.approval_id for request in round_.waiting.values()),
             session_id=self.session_id,
             messages=self._list_messages(),
-            calls=tuple(round_.calls[:count]),
-            ended=round_.find_ends(count),
+            calls=tuple(round_.calls[: round_.answered]),
+            ended=round_.find_ends(),
+            started=round_.list_starts(),
             outcomes=tuple(self.outcomes),
             text=self.text,
             blocked=tuple(sorted(state.blocked_tool_names)),
@@ -419,11 +462,15 @@ class TurnLoop:
         turn = self.executor.turn(self.state, budget=self.budget, web_mode=self.web_mode)
         if refusal is not None:
             turn.deny_calls("reply", refusal)
+        elif (interrupted := round_.find_refusal(call)) is not None:
+            turn.deny_calls("resumed", interrupted)
+        if self.keep is not None:
+            turn.keep_start = partial(self._keep_turn, round_, call)
         round_.begin(call)
         if self.feed is not None:
             self.feed.emit(ToolCallMade(call))
         try:
-            outcome = await self.executor.aexecute_in(call, turn, park=self.park)
+            outcome = await self.executor.aexecute_in(call, turn, park=self._choose_park(round_))
         except ApprovalPending as pending:
             round_.wait(call, pending.request)
             return
@@ -431,10 +478,19 @@ class TurnLoop:
             round_.end(call, turn.last_outcome)
             raise
         round_.end(call, outcome)
+        await self._store_progress(round_, call)
         if self.feed is not None:
             self.feed.emit(ToolCallEnded(call, outcome))
         if self.on_outcome is not None:
             await self._notify("on_outcome", self.on_outcome, call, outcome)
+
+    def _choose_park(self, round_: CallRound) -> Park | bool:
+        """Return what a call does when it waits for a person. In a resumed turn it may have been
+        asked about before, under an earlier policy.
+        """
+        if not round_.goes_on:
+            return self.park
+        return GoingOn(raise_pending if self.park else wait_for_answer)
 
     async def _notify(
         self,
@@ -483,7 +539,7 @@ class TurnLoop:
             self._tell_model(f"{level:.0%} of this turn's budget is used: {self._describe_rest()}")
 
     def _describe_rest(self) -> str:
-        """Return a sentence about what is left of the budget."""
+        """Return a sentence about how much of the budget is left."""
         left = self.budget.snapshot()
         parts = [
             pluralize(left["steps_max"] - left["steps_used"], "step"),
@@ -508,7 +564,7 @@ class TurnLoop:
 
 
 def _name_subject(subject: ToolCallRequest | ModelCall) -> str:
-    """Return words for a log, without what may be secret."""
+    """Return words for a log, without anything that may be secret."""
     if isinstance(subject, ModelCall):
         return f"call {subject.step} of the model"
     return f"the call {subject.id} of {subject.name}"
@@ -518,7 +574,7 @@ def _explain_block(outcome: ToolOutcome) -> str:
     """Return why a tool is blocked, and what the model can do instead."""
     lost = f"{outcome.tool_name} is not called again in this turn"
     if not getattr(outcome, "effect_unknown", False):
-        return f"{lost}: it failed in a way that will not heal. Go on without it."
+        return f"{lost}: it failed in a way that a retry cannot fix. Go on without it."
     verify = getattr(outcome, "verify_tool", None)
     what = "If you cannot find out, say so in your answer."
     if verify:

@@ -29,9 +29,11 @@ StoppedBy: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """How a turn ended. ``messages`` is the whole conversation, the new messages included: the next
-    turn goes on with them. What the turn itself told the model is in ``notes``, not there.
-    ``parked`` is there if ``stopped_by`` is "approval": ``run_turn`` goes on with it.
+    """How a turn ended.
+
+    ``messages`` is the whole conversation, the new messages included: pass it on to the next turn.
+    What the turn itself said to the model is in ``notes`` instead. ``parked`` is set if
+    ``stopped_by`` is "approval": pass it to ``run_turn`` to resume.
     """
 
     text: str

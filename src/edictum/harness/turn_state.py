@@ -42,9 +42,9 @@ class ToolTraceEntry:
 class TurnState:
     """The state of one turn. Without a ``session_id`` its calls belong to the guard's session.
 
-    ``messages`` is the conversation when the turn is over, even if it was cancelled: with what each
-    call ended with, and for a call that was not made a message that says so. ``prompt`` is what the
-    user has said last, for a person who is asked to approve a call.
+    ``messages`` is the conversation when the turn is over, even if it was cancelled: with the
+    result of each call and, for a call that was not made, a message that says so. ``prompt`` is
+    what the user said last, for a person who is asked to approve a call.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class TurnState:
             return True
 
     def late_completions(self) -> list[ToolTraceEntry]:
-        """Return and forget the executions that ended after they had been given up."""
+        """Return and forget the executions that ended after the turn had given them up."""
         with self._lock:
             late = list(self._late)
             self._late.clear()
         return late
 
     def begin_turn(self) -> None:
-        """Take the state for one turn. Raise if it was taken before, or is closed."""
+        """Claim the state for one turn. Raise if it was claimed before, or is closed."""
         with self._lock:
             if self._has_begun or not self.accepting:
                 raise EdictumConfigError(
@@ -179,7 +179,7 @@ class TurnState:
     # --- Counts -----------------------------------------------------------------------------------
 
     def increment_repair(self, tool_name: str, signature: str = "") -> int:
-        """Count one call whose arguments could not be repaired, and return the new count."""
+        """Count a call whose arguments could not be repaired, and return the new count."""
         key = (tool_name, signature)
         with self._lock:
             self._repairs[key] = self._repairs.get(key, 0) + 1

@@ -1,8 +1,8 @@
-"""What a span says about a call.
+"""The attributes of the span of a call.
 
-Names are those of the semantic conventions for generative AI (``gen_ai.*``, ``error.type``); what
-they have no name for stands under ``edictum.*``. ``langfuse.*`` and ``openinference.*`` are what
-Langfuse and Phoenix take a span for a tool by.
+Names are those of the semantic conventions for generative AI (``gen_ai.*``, ``error.type``);
+attributes without such a name are under ``edictum.*``. By ``langfuse.*`` and ``openinference.*``
+Langfuse and Phoenix recognise the span of a tool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edictum.core.call import ToolCall
 from edictum.core.decision import Decision
 from edictum.core.effects import RunTool
 from edictum.core.events import Context
-from edictum.core.freeze import kept
+from edictum.core.freeze import get_original_args
 from edictum.core.redaction import shorten
 from edictum.core.values import dumps
 from edictum.outcomes import (
@@ -40,7 +40,7 @@ TOOL_SPAN: Final[Attributes] = {
 
 
 def describe_call(run: RunTool, context: Context, description: str) -> Attributes:
-    """Return what is known of a call before it is decided about."""
+    """Return what is known of a call before it is decided."""
     call = run.call
     attributes: Attributes = {
         **TOOL_SPAN,
@@ -71,7 +71,7 @@ def read_docstring(run: RunTool) -> str:
 
 
 def describe_caller(call: ToolCall, context: Context) -> Attributes:
-    """Return on whose behalf a call was made; a resolver may have found it out."""
+    """Return on whose behalf a call was made; a resolver may have determined it."""
     principal = call.principal
     if principal is None:
         return {}
@@ -118,7 +118,7 @@ def describe_outcome(outcome: ToolOutcome) -> Attributes:
 def error_type(outcome: ToolOutcome) -> str | None:
     """Return the kind of a refusal or a failure; None for a call that is not one.
 
-    A call that its framework paused goes on later, so it is not an error.
+    A call that its framework paused continues later, so it is not an error.
     """
     match outcome:
         case ToolDenied():
@@ -154,7 +154,7 @@ def exception_type(error: BaseException) -> str:
 
 def show_arguments(call: ToolCall, context: Context) -> Attributes:
     """Return the arguments as they stand in the audit: redacted."""
-    text = shorten(dumps(context.redaction.redact_args(kept(call.args))), MAX_CONTENT)
+    text = shorten(dumps(context.redaction.redact_args(get_original_args(call.args))), MAX_CONTENT)
     return {
         "gen_ai.tool.call.arguments": text,
         "input.value": text,

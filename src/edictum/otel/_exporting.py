@@ -31,7 +31,7 @@ _CLOSED: WeakSet[Any] = WeakSet()
 
 @record
 class Target:
-    """Where spans and metrics are sent, and what they say of this program."""
+    """Where spans and metrics are sent, and how they describe this program."""
 
     endpoint: str
     protocol: str
@@ -47,7 +47,7 @@ def read_target(
     edictum_version: str | None,
     insecure: bool,
 ) -> Target:
-    """Return what the environment says, and the arguments where it says nothing."""
+    """Return the target that the environment names, with the arguments as defaults."""
     stated = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or protocol
     if stated not in PROTOCOLS:
         hint = "Write 'grpc' or 'http'."

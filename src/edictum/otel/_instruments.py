@@ -65,7 +65,9 @@ class Instruments:
             meter.create_observable_gauge(name, [_make_callback(read)], unit, text)
 
     def name_tool(self, tool: str) -> str:
-        """Return the tool, or one name for all beyond a number: a model can invent any."""
+        """Return the tool's name, or one shared name once there are too many: a model can invent
+        any number.
+        """
         if tool not in self._tools:
             if len(self._tools) >= MAX_COUNTED_TOOLS:
                 return OTHER_TOOLS
@@ -73,7 +75,7 @@ class Instruments:
         return tool
 
     def count_call(self, tool: str, seconds: float, said: Attributes) -> None:
-        """Count a call that has ended, by what its span says."""
+        """Count a call that has ended, with the attributes of its span."""
         name = {"gen_ai.tool.name": self.name_tool(tool)}
         self._calls.add(1, {**name, **_pick(said, COUNTED_KEYS)})
         operation = {"gen_ai.operation.name": "execute_tool"}

@@ -36,7 +36,7 @@ from edictum.otel._attributes import (
 from edictum.otel._instruments import Instruments
 from edictum.outcomes import ToolDenied, ToolOutcome
 
-# Events that the span tells by itself: it has begun, or ends.
+# Events that the span itself represents: its beginning and its end.
 TOLD: Final = frozenset(
     {CALL_ALLOWED, CALL_DENIED, AuditAction.CALL_EXECUTED, AuditAction.CALL_FAILED}
 )
@@ -52,7 +52,7 @@ class CallObserver:
         self._has_failed = False
 
     def observe(self, flow: Flow, run: RunTool, context: Context, description: str) -> Flow:
-        """Drive a lifecycle, and tell about it."""
+        """Drive a lifecycle, and report it."""
         seen = ObservedCall(self, run, context)
         self.attempt(seen.start, description)
         try:
@@ -96,27 +96,30 @@ class ObservedCall:
         "_observer",
         "_outside",
         "_run",
+        "_shows_content",
         "_span",
     )
 
     def __init__(self, observer: CallObserver, run: RunTool, context: Context) -> None:
         self._observer, self._run, self._context = observer, run, context
         self._span: Span | None = None
+        self._shows_content = False
         self._entry: Entry | None = None
         self._inside: contexts.Context | None = None
         self._outside: contexts.Context | None = None
         self._began = (time.time_ns(), time.perf_counter_ns())
 
     def start(self, description: str) -> None:
-        self._span = self._observer.tracer.start_span(
+        span = self._span = self._observer.tracer.start_span(
             f"execute_tool {self._run.call.tool_name}",
             kind=SpanKind.INTERNAL,
             attributes=describe_call(self._run, self._context, description),
             start_time=self._began[0],
         )
+        self._shows_content = self._observer.record_content and span.is_recording()
 
     def take_effect(self, effect: Effect) -> None:
-        """Look at what the lifecycle asks for."""
+        """Note what the lifecycle asks for."""
         if isinstance(effect, Entry):
             self._entry = effect
             self._observer.instruments.count_entry(effect)
@@ -157,7 +160,7 @@ class ObservedCall:
     def end(self, outcome: ToolOutcome) -> None:
         """End the span with how the call ended."""
         said = {**self._describe_end(), **describe_outcome(outcome)}
-        if self._observer.record_content:
+        if self._shows_content:
             said |= show_result(outcome, self._context)
         status = None
         if "error.type" in said:
@@ -177,7 +180,7 @@ class ObservedCall:
         said = describe_caller(call, context)
         if entry is not None:
             said |= describe_decision(entry.decision, context)
-        if self._observer.record_content:
+        if self._shows_content:
             said |= show_arguments(call, context)
         return said
 

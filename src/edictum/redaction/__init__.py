@@ -1,7 +1,7 @@
 """Find secrets and personal data in text.
 
-``scan`` says where they are and of which kind. Names are ``secrets``, ``pii`` for all kinds of
-personal data, ``pii.de`` for those of a country, or one kind such as ``pii.email``.
+``scan`` returns their positions and kinds. Names are ``secrets``, ``pii`` for all kinds of personal
+data, ``pii.de`` for those of a country, or one kind such as ``pii.email``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PII_NAMES = ("pii", *(f"pii.{country}" for country in COUNTRIES), *PERSONAL_KIND
 
 
 def scan(text: str, *names: str) -> list[Detection]:
-    """Return what is found in a text, from left to right and without overlaps.
+    """Return the findings in a text, from left to right and without overlaps.
 
-    Without names it looks for secrets. Raises EdictumConfigError for a name that is not known.
+    Without names it looks for secrets. Raises EdictumConfigError for an unknown name.
     """
     return list(detector(*names or (SECRETS,)).scan(text))
 
 
 def detector(*names: str) -> Detects:
-    """Return what finds secrets or personal data, for ``RedactionPolicy(detectors=[...])``."""
+    """Return a detector of secrets or personal data, for ``RedactionPolicy(detectors=[...])``."""
     personal = tuple(name for name in names if name != SECRETS)
     try:
         kinds = expand_kinds(personal)

@@ -16,7 +16,7 @@ def make_finder(heads: Heads) -> Finder:
     if not _regex.has_engine():
         _say_that_it_is_missing()
         return WordFinder(heads)
-    return _regex.PlaceFinder(heads.patterns)
+    return _regex.make_place_finder(heads.patterns)
 
 
 @lru_cache(maxsize=1)

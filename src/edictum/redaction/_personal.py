@@ -1,6 +1,6 @@
-"""Personal data that has a form: addresses, cards, accounts, numbers that a state gives.
+"""Personal data with a fixed format: addresses, cards, accounts, official identity numbers.
 
-Each row is looked for only if it is asked for. Where a number has check digits, they are counted.
+Each kind is searched for only on request. Check digits are verified where a number has them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _is_iban(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is the address of a machine of a person."""
+    """Return whether a text is an IP address that can belong to one machine."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -73,7 +73,7 @@ def _is_nino(text: str) -> bool:
 
 
 def _is_german_tax_id(text: str) -> bool:
-    """Return whether eleven digits are a tax id: one of ten comes twice or thrice (ISO 7064)."""
+    """Return whether eleven digits are a tax id: one of ten comes two or three times (ISO 7064)."""
     digits = re.sub(r"\D", "", text)
     counts = sorted(Counter(digits[:10]).values(), reverse=True)
     if digits[0] == "0" or counts[0] not in (2, 3) or counts[1] != 1:
@@ -198,7 +198,7 @@ COUNTRIES = ("us", "uk", "de")
 
 
 def said_of(kind: str) -> str:
-    """Return what a kind stands for, in a few words."""
+    """Return a short description of a kind."""
     if kind in _ROWS:
         return _ROWS[kind].said
     region = _REGIONS[kind]
@@ -206,9 +206,9 @@ def said_of(kind: str) -> str:
 
 
 def expand_kinds(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds that names stand for: ``pii`` all, ``pii.de`` those of a country.
+    """Return the kinds that names select: ``pii`` all, ``pii.de`` those of a country.
 
-    Raises KeyError with a name that stands for nothing.
+    Raises KeyError for an unknown name.
     """
     kinds: dict[str, None] = {}
     for name in names:

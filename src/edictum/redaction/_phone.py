@@ -1,4 +1,4 @@
-"""Phone numbers, with Google's ``phonenumbers``: it knows the plans of all countries."""
+"""Phone numbers, with Google's ``phonenumbers``, which knows all national numbering plans."""
 
 from __future__ import annotations
 

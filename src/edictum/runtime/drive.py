@@ -1,4 +1,4 @@
-"""Drivers: they take a lifecycle from effect to effect and get what it asks for.
+"""Drivers: take a lifecycle from effect to effect and get it what it asks for.
 
 ``CallDriver`` is the one loop. It answers effects until something must be awaited, the tool must be
 run elsewhere, or the call has ended. ``advance`` takes a call as far as that goes without waiting;
@@ -66,9 +66,9 @@ RESUMABLE = (*SUSPENDING, Ran)
 class CallDriver:
     """One call under way.
 
-    In a ``turn`` a wait is bounded by the time that the turn has left, as the effect's ``wait``
+    In a ``turn`` waits are bounded by the time that the turn has left, as the effect's ``wait``
     says. ``interrupted`` is what stopped the caller: a cancellation, a KeyboardInterrupt. It is
-    raised once the call is closed.
+    raised again once the call is closed.
     """
 
     __slots__ = ("_flow", "_leases", "_runs_tool", "_turn", "handlers", "interrupted")
@@ -124,7 +124,7 @@ class CallDriver:
                 timeout_s, effect = effect.timeout_s, effect.effect
             kind = type(effect)
             if leases is not None:
-                leases.mark_sent(effect)
+                leases.note_sending(effect)
             try:
                 if turn is not None and kind in handlers.in_turn:
                     value: Any = handlers.in_turn[kind](effect, turn.time_left_s())
@@ -135,7 +135,7 @@ class CallDriver:
                         timeout_s = self._time_left_s(effect)
                     return Wait(effect, value, timeout_s)
             except USER_ERRORS as exc:
-                value = _failed(effect, exc)
+                value = _to_failure(effect, exc)
             except BaseException as exc:  # the call is closed first, then it is raised again
                 self.interrupt(exc)
                 if effect.wait.on_cancel == "finish":
@@ -148,7 +148,7 @@ class CallDriver:
             effect = send(value)
 
     def _time_left_s(self, effect: Effect) -> float | None:
-        """Return how long the turn lets the answer be waited for; None if it sets no bound."""
+        """Return how long the turn allows to wait for the answer; None without a bound."""
         turn, bound = self._turn, effect.wait.bound
         if turn is None or type(effect) in self.handlers.in_turn:  # these have their bound
             return None
@@ -162,7 +162,9 @@ class CallDriver:
         return start_inline(effect)
 
     def _note_interruption(self, ran: Ran) -> Ran | Failed:
-        """Return the answer to RunTool; remember what stopped the tool from outside, if it was."""
+        """Return the answer to RunTool; note the exception that stopped the tool from outside, if
+        there was one.
+        """
         if not ran.cancelled:
             return ran
         if isinstance(ran.error, Pause):
@@ -174,26 +176,26 @@ class CallDriver:
         return ran
 
     def take_result(self, ran: Ran) -> Step:
-        """Go on with how the tool ended."""
+        """Continue the call with how its tool ended."""
         if isinstance(ran.error, NoCapacity):
             return self.advance(Failed(ran.error))
         return self.advance(self._note_interruption(ran))
 
     def interrupt(self, exc: BaseException) -> None:
-        """Remember what stops the caller; the first one counts."""
+        """Note what stops the caller; the first exception counts."""
         self.interrupted = self.interrupted or (exc.signal if isinstance(exc, Pause) else exc)
 
     def abort(self, exc: BaseException) -> Step:
-        """Raise this in the lifecycle, where it stands. It closes the call and raises it again."""
+        """Raise the exception inside the lifecycle, which closes the call and raises it again."""
         try:
             return self._perform(self._flow.throw(exc))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the outcome
 
     def close(self, step: Step | Ran | None, exc: BaseException) -> None:
-        """Close the call without awaiting anything: the caller's coroutine is being closed.
+        """Close the call without awaiting anything, because the caller's coroutine is being closed.
 
-        What counts and records the call is left to the loop, if there is one.
+        What must be counted and recorded is left to the event loop, if there is one.
         """
         self.interrupted = exc
         in_tool = isinstance(step, (RunTool, Running, Ran))
@@ -206,15 +208,16 @@ class CallDriver:
             step = self.advance(Failed(RuntimeError("the caller's coroutine was closed")))
 
     def end(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return the outcome, or raise what interrupted the caller, now that the call is closed."""
+        """Return the outcome of the closed call, or raise what interrupted the caller."""
         if self.interrupted is not None:
             raise self.interrupted
         return outcome
 
 
-def _failed(effect: Effect, exc: BaseException) -> Failed:
+def _to_failure(effect: Effect, exc: BaseException) -> Failed:
     if isinstance(effect, Notify):
-        log(CALLBACK_FAILED, "%s raised; the call goes on", effect.what, exc_info=exc)
+        message = "%s raised; the call goes on"
+        log(CALLBACK_FAILED, message, effect.what, exc_info=exc, redact=effect.redact)
     return Failed(exc)
 
 
@@ -305,7 +308,7 @@ async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
             return await wait.awaitable
         return await await_until(wait.awaitable, timeout_s)
     except USER_ERRORS as exc:
-        return _failed(wait.effect, exc)
+        return _to_failure(wait.effect, exc)
     except asyncio.CancelledError as exc:
         if is_being_cancelled():  # else the port raised it
             driver.interrupt(exc)
@@ -321,7 +324,9 @@ async def _take_answer(driver: CallDriver, wait: Wait) -> Any:
 
 
 def resume_sync(suspended: Suspended) -> ToolOutcome:
-    """As ``resume``, inside or outside a running event loop."""
+    """Take a suspended call to its end, from synchronous code inside or outside a running event
+    loop.
+    """
     driver = suspended.driver
     step: Step | Ran = suspended.step
     try:
@@ -343,7 +348,7 @@ def resume_sync(suspended: Suspended) -> ToolOutcome:
 
 
 def advance_to_tool_sync(driver: CallDriver, step: Step) -> RunTool | ToolOutcome:
-    """As ``advance_to_tool``."""
+    """Take a call to its RunTool or to its end, from synchronous code."""
     while isinstance(step, Wait):
         step = driver.advance(_await_answer_sync(driver, step), step.effect)
     assert not isinstance(step, Running)
@@ -364,7 +369,7 @@ def _await_answer_sync(driver: CallDriver, wait: Wait) -> Any:
     except (*USER_ERRORS, asyncio.CancelledError) as exc:
         if isinstance(exc, NotStarted):
             close(wait.awaitable)
-        return _failed(wait.effect, exc)
+        return _to_failure(wait.effect, exc)
     except BaseException as exc:
         driver.interrupt(exc)
         return Failed(exc)

@@ -2,9 +2,10 @@
 
 It takes calls whose ledger lives in this process and whose sinks write at once, for as long as
 nothing unusual happens: contracts pass or deny at once, no limit is full, the tool returns or
-raises without being awaited or stopped.
-Anything else is handed to the lifecycle at the point where the call stands. Deleting this module
-changes only how long a call takes; the guard imports it if it is there.
+raises without being awaited or stopped. Anything else is handed to the lifecycle at the point that
+the call has reached.
+
+Deleting this module changes only how long a call takes: the guard imports it if it exists.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
 from edictum.runtime.figures import EXECUTED, FAILED, Figures, ToolTally
 from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
-from edictum.success import error_key
+from edictum.success import LAZY_TYPES, error_key
 
 MEMO: Final = "fast path"
 LONG_S: Final = (
@@ -86,7 +87,7 @@ class FastPath:
     def govern(
         self, run: RunTool, plan: Plan, failure_flag: FailureFlag | None
     ) -> ToolOutcome | Suspended | None:
-        """Govern a call as far as it needs no waiting. None: nothing was done."""
+        """Govern a call as long as it needs no waiting. Returns None if nothing was done."""
         prepared = plan.memo.get(MEMO) or _prepare(plan, self._figures)
         if not prepared.is_usual or run.timeout_s is not None or run.run_in != "inline":
             return None
@@ -128,7 +129,7 @@ class FastPath:
                     counters = Counters(*counted)
                     self._record(Entry(context, CALL_ALLOWED, call, plan.passed, counters))
             except BaseException as exc:
-                return self._refuse_unrecorded(run, plan, counted, exc)
+                return self._refuse_unrecorded_call(run, plan, counted, exc)
             started = True
             # no variable of this frame may hold the end of the tool: see ``start_inline``
             return self._conclude(run, plan, failure_flag, prepared, counted, start_inline(run))
@@ -142,7 +143,9 @@ class FastPath:
     def _refuse(
         self, run: RunTool, plan: Plan, prepared: Prepared, answers: RawAnswers
     ) -> ToolOutcome | Suspended | None:
-        """Refuse a call to which contracts object. None: the lifecycle decides about it."""
+        """Deny a call to which contracts object. Returns None if the lifecycle must decide about
+        it.
+        """
         config, call = self._config, run.call
         if config.on_deny is not None or config.mode != "enforce" or run.charges is not NO_CHARGES:
             return None
@@ -164,7 +167,7 @@ class FastPath:
             now = None
         if now is None:  # the lifecycle records it, as far as it can be recorded
             admission = Admission(run, decision, Counters(*counted))
-            driver = self._driver(run, plan, None, _admitted(admission))
+            driver = self._driver(run, plan, None, _resume_admission(admission))
             return Suspended(driver, driver.advance())
         self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
         if not call.call_index & 63:  # SAMPLED
@@ -181,7 +184,7 @@ class FastPath:
         reserved: tuple[int, int],
         ran: Ran | Running,
     ) -> ToolOutcome | Suspended:
-        """Commit and record how a call ended, or let the lifecycle do it."""
+        """Commit and record how a call ended, or let the lifecycle do so."""
         call, config, verdict = run.call, self._config, None
         if not (
             isinstance(ran, Running)
@@ -191,6 +194,8 @@ class FastPath:
             or (failure_flag is not None and failure_flag is not error_key)  # asked once
         ):
             verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
+            if verdict is not None and not verdict.success and type(ran.value) in LAZY_TYPES:
+                verdict = None
         if verdict is None or isinstance(ran, Running):
             return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
         value = ran.value
@@ -235,13 +240,13 @@ class FastPath:
             return Suspended(driver, outcome)
         return outcome
 
-    def _refuse_unrecorded(
+    def _refuse_unrecorded_call(
         self, run: RunTool, plan: Plan, counted: tuple[int, int], error: BaseException
     ) -> Suspended:
-        """End a call that has taken its slots and cannot be recorded."""
+        """End a call that has taken its slots but whose opening event cannot be written."""
         admission = Admission(run, plan.passed, Counters(*counted), holds=True)
-        refused = admission.deny_unrecorded(Failed(error))
-        driver = self._driver(run, plan, None, _admitted(refused))
+        refused = admission.deny_for_audit_failure(Failed(error))
+        driver = self._driver(run, plan, None, _resume_admission(refused))
         if not isinstance(error, USER_ERRORS):
             driver.interrupt(error)
         return Suspended(driver, driver.advance())
@@ -259,16 +264,16 @@ class FastPath:
         failure_flag: FailureFlag | None,
         counted: tuple[int, int],
     ) -> CallDriver:
-        """Return the driver of an admitted call, which waits for how its tool ends."""
+        """Return a driver that has admitted the call and waits for how its tool ends."""
         admission = Admission(run, plan.passed, Counters(*counted), holds=True)
-        flow = lifecycle(run, plan, self._config, failure_flag, None, _admitted(admission))
+        flow = lifecycle(run, plan, self._config, failure_flag, None, _resume_admission(admission))
         flow.send(None)
         return CallDriver(flow, self._handlers)
 
 
 @record
 class Prepared:
-    """What is the same for all calls of a tool, worked out once per plan."""
+    """What is the same for all calls of a tool, computed once per plan."""
 
     is_usual: bool  # False: every call takes the lifecycle
     template: ReservationTemplate
@@ -277,8 +282,10 @@ class Prepared:
 
 
 def _prepare(plan: Plan, figures: Figures) -> Prepared:
-    """Work out what calls of a tool reserve, and where they are counted for ``stats``. Tools with
-    other gates, with a preview or with limits that have a window take the lifecycle.
+    """Compute what calls of a tool reserve and where they are counted for ``stats``.
+
+    Tools with before-hooks, session contracts, a preview, or limits that have a window or depend on
+    the call take the lifecycle.
     """
     has_gates = plan.hooks_before or plan.session or plan.rules or plan.entry.preview is not None
     template = None if has_gates else reservation_template(plan.tools, plan.limits)
@@ -291,7 +298,7 @@ def _prepare(plan: Plan, figures: Figures) -> Prepared:
     return prepared
 
 
-def _admitted(admission: Admission) -> Admitting:
+def _resume_admission(admission: Admission) -> Admitting:
     yield from ()
     return admission
 

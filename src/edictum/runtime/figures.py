@@ -1,7 +1,8 @@
 """Figures: what a guard counts about its calls, read by ``guard.stats()``.
 
-Every call pays for it, so counting is a few additions to plain slots and list items, which the
-interpreter does in one step: no thread can come between. Everything rarer takes the lock.
+Every call pays for it, so counting is a few additions to plain slots and list items, each of which
+the interpreter does in one step: no other thread can come in between. Everything rarer takes the
+lock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FAILED: Final[EndKey] = ("allow", None, "failed")
 
 
 class Durations:
-    """Counts how long something took: bucket n holds what took less than 2**n units."""
+    """Counts durations: bucket n holds those of less than 2**n units."""
 
     __slots__ = ("counts", "total_s", "unit_s")
 
@@ -39,7 +40,7 @@ class Durations:
         self.total_s = 0.0
 
     def add(self, seconds: float, times: int = 1) -> None:
-        """Count a duration; a clock that was set back gives one of 0."""
+        """Count a duration. One that is negative, because a clock was set back, counts as 0."""
         units = int(seconds / self.unit_s)
         self.counts[min(units.bit_length(), BUCKETS - 1) if units > 0 else 0] += times
         if units > 0:
@@ -54,7 +55,7 @@ class Durations:
 
 
 def make_histogram(unit_s: float, buckets: Sequence[int], total_s: float) -> Histogram:
-    """Return the buckets up to the last that is used."""
+    """Return the buckets up to the last one that is used."""
     counts = list(buckets)
     while counts and not counts[-1]:
         counts.pop()
@@ -131,7 +132,7 @@ class Figures:
         call_in_child(self._clear)
 
     def _clear(self) -> None:
-        """Forget everything, in place: the fast path refers to the parts."""
+        """Reset everything in place: the fast path holds references to the parts."""
         for tally in self.tallies.values():
             tally.clear()
         for durations in (self.gate, self.ledger, self.audit, self.approval):
@@ -139,11 +140,11 @@ class Figures:
         self.audit_failures = self.prompts = 0
 
     def add_sample(self, seconds: float) -> None:
-        """Count how long a call was at the gate that stands for ``SAMPLED`` such calls."""
+        """Count how long a call spent at the gate. It stands for ``SAMPLED`` such calls."""
         self.gate.add(seconds, SAMPLED)
 
     def count_entry(self, entry: Entry) -> None:
-        """Count what an event tells: a decision, the end of a call, or neither."""
+        """Count a decision or the end of a call, if the event is about one."""
         closing, action = entry.closing, entry.action
         if action is CALL_ALLOWED or action is AuditAction.CALL_DENIED:
             self.gate.add(entry.at - entry.call.started_at)
@@ -163,7 +164,7 @@ class Figures:
         tally.add(end, elapsed_ms)
 
     def count_wait(self, effect: object, seconds: float) -> None:
-        """Count how long a port's answer was waited for."""
+        """Count how long the answer of a port took."""
         durations = self._awaited.get(type(effect))
         if durations is not None:
             durations.add(seconds)
@@ -173,7 +174,7 @@ class Figures:
             self.audit_failures += 1
 
     def read_calls(self) -> tuple[CallCount, ...]:
-        """Return the calls that have ended, by tool and by how."""
+        """Return the calls that have ended, by tool and by how they ended."""
         return tuple(
             CallCount(tool, *end, count)
             for tool, tally in self._sort_tallies()
@@ -181,7 +182,7 @@ class Figures:
         )
 
     def count_consequential(self) -> int:
-        """Return how many calls have ended of tools that change something."""
+        """Return how many calls have ended of tools that write or are irreversible."""
         return sum(
             sum(tally.read_ends().values())
             for tally in list(self.tallies.values())
@@ -189,7 +190,7 @@ class Figures:
         )
 
     def read_tools(self) -> dict[str, Histogram]:
-        """Return how long the bodies of each tool ran."""
+        """Return how long the bodies of each tool took."""
         return {
             tool: make_histogram(1e-3, tally.read_times(), tally.took.total_s)
             for tool, tally in self._sort_tallies()
@@ -199,7 +200,7 @@ class Figures:
         return sorted(self.tallies.copy().items(), key=itemgetter(0))
 
     def read_latency(self) -> dict[str, Histogram]:
-        """Return how long the parts of a call took; ``tool`` is that of all tools."""
+        """Return how long the parts of a call took; "tool" combines all tools."""
         tallies = list(self.tallies.values())
         times = [tally.read_times() for tally in tallies]
         tool = [sum(column) for column in zip(*times, strict=True)]

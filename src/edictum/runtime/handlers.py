@@ -1,8 +1,8 @@
-"""From effect to port: one handler per effect.
+"""Effect handlers: from effect to port, one handler per effect.
 
 A handler returns the answer or an awaitable of it; an exception becomes ``Failed``. What a failing
-port means for a call is decided by the lifecycle, and written down in ``PORT_FAILURES``, which the
-documentation prints.
+port means for a call is decided by the lifecycle, and written down in ``PORT_FAILURES``, from which
+the documentation is generated.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any
 
-from edictum._audit_event import AuditEvent
-from edictum._logs import LEDGER_LATE, POLICY_ERROR, log
+from edictum._audit_event import AuditAction, AuditEvent
+from edictum._logs import CALL_NOT_JUDGED, LEDGER_LATE, POLICY_ERROR, log
 from edictum.approval.parking import can_park, take_or_park
 from edictum.approval.port import make_unverified_error, takes_raw_args, verifies_approvers
 from edictum.audit._ports import PORTS, SinkPort
@@ -48,6 +48,7 @@ from edictum.core.limits import Grant, Reservation, Settlement, release_of
 from edictum.errors import BackendError
 from edictum.execution.captured import close
 from edictum.execution.waiting import call_until, wait_done
+from edictum.outcomes import PARTS as PARTS_OF_GATE
 from edictum.runtime.figures import Figures
 from edictum.runtime.renewal import renewals_for
 from edictum.runtime.wiring import Wiring
@@ -87,14 +88,17 @@ PORT_FAILURES: dict[str, str] = {
     "telemetry": "Ignored.",
 }
 
+# Sources of a denial that are no rule about calls: something failed.
+GATE_SOURCES = frozenset({*(part.partition(":")[0] for part in PARTS_OF_GATE), "host"})
+
 Handler = Callable[[Any], Any]
 
 
 class EffectHandlers:
     """The handlers for one wiring.
 
-    ``by_kind`` performs an effect. ``in_turn`` performs the effects that call user code directly
-    otherwise: in a turn they run in a thread, with a timeout, so that they can be left behind.
+    ``by_kind`` performs an effect. ``in_turn`` replaces the handlers that call user code directly:
+    in a turn it runs in a thread, with a timeout, so that it can be abandoned.
     """
 
     __slots__ = (
@@ -152,11 +156,13 @@ class EffectHandlers:
 
     @property
     def records_at_once(self) -> bool:
-        """Whether an event is recorded when its handler returns: no sink leaves a wait."""
+        """Whether an event is recorded by the time that its handler returns: no sink must be
+        awaited.
+        """
         return all(sink.writes_at_once for sink in self._sinks)
 
     def _send_step(self, send: Callable[..., Any], step: Reservation | Settlement) -> Any:
-        """Give the ledger a step with its events: it commits them together."""
+        """Send the ledger a step together with its events: it commits them in one transaction."""
         assert self._joined is not None
         try:
             for entry in step.events:
@@ -194,9 +200,11 @@ class EffectHandlers:
     def _emit(
         self, entry: Entry | AuditEvent, sent: SinkPort | None = None
     ) -> Awaitable[None] | None:
-        """Try every sink, then raise what failed together, but for sinks that are not required.
+        """Try every sink, then raise the failures together, except those of sinks that are not
+        required.
 
-        ``sent`` is the sink that the ledger has written the event to, if it was answered.
+        ``sent`` is the sink to which the ledger has written the event already, if the ledger
+        answered.
         """
         failures: list[tuple[SinkPort, BaseException]] = []
         waiting: deque[tuple[SinkPort, Awaitable[None]]] = deque()
@@ -213,7 +221,7 @@ class EffectHandlers:
         if waiting:
             return _Emission(failures, waiting, self.figures)
         if failures:
-            _raise_required(failures, self.figures)
+            _raise_required_failures(failures, self.figures)
         return None
 
     def _ask(self, effect: Ask) -> Any:
@@ -237,8 +245,10 @@ class EffectHandlers:
         return ask() if effect.preview is None else self._preview_then(ask, effect)
 
     async def _preview_then(self, ask: Callable[[], Any], effect: Ask) -> Any:
-        """Find out what the call would change, then ask; a preview that fails says why. A question
-        that is asked again has its preview.
+        """Find out what the call would change, then ask. If the preview fails, the person is told
+        why.
+
+        A question that is asked again has its preview already.
         """
         assert effect.preview is not None
         if not await self._is_known(effect):
@@ -251,7 +261,7 @@ class EffectHandlers:
         return await answer if isawaitable(answer) else answer
 
     async def _is_known(self, effect: Ask) -> bool:
-        """Return whether this question was asked before, and can be found again."""
+        """Return whether this question was asked before and is still in the backend."""
         found = self._find_question(FindQuestion(effect.call, effect.metadata["call_digest"]))
         try:
             known = await found if isawaitable(found) else found
@@ -288,7 +298,8 @@ class EffectHandlers:
     def take_late_answer(self, sent: Effect, result: Any) -> Any:
         """Handle an answer that came after its caller had stopped waiting.
 
-        A failure is logged. A slot that was granted is given back: returns the settlement's answer.
+        A failure is logged. A slot that was granted is given back: then the awaitable of that
+        settlement is returned.
         """
         if type(result) is Failed:
             what, why = type(sent).__name__, describe(result.error)
@@ -301,7 +312,7 @@ class EffectHandlers:
 def _pass_signals(
     method: Callable[..., Any], signals: tuple[type[BaseException], ...], asked: dict[str, Any]
 ) -> Any:
-    """Ask an approval backend; a framework's own exceptions in it pause the call."""
+    """Call an approval backend; if it raises one of the framework's own exceptions, raise Pause."""
     return _ask_pausing(method, signals, asked) if signals else method(**asked)
 
 
@@ -316,7 +327,7 @@ async def _ask_pausing(
 
 
 async def _outcome_of(running: Future[Any], timeout_s: float) -> Any:
-    """Return how a call in another task or thread ended; None if it has not in time."""
+    """Return how a call in another task or thread ended; None if it has not ended in time."""
     return running.result() if await wait_done(running, max(0.0, timeout_s)) else None
 
 
@@ -327,8 +338,8 @@ def _store_artifact(effect: StoreArtifact) -> Awaitable[Any]:
 
 
 def _local_recorder(wiring: Wiring) -> Handler:
-    """Return the handler for when the in-memory sink is the only one: two calls per governed call,
-    so it is kept flat.
+    """Return the handler for a guard with the in-memory sink alone. Every call passes it twice, so
+    it is kept flat.
     """
     now, take, count = wiring.clock.now, wiring.local_sink.take, wiring.figures.count_entry
 
@@ -344,8 +355,25 @@ def _local_recorder(wiring: Wiring) -> Handler:
     return record
 
 
+def _is_value_not_judged(entry: Entry) -> bool:
+    """Return whether a value of the call could not be judged, and nothing of the policy or the gate
+    failed.
+    """
+    if entry.action not in (AuditAction.CALL_DENIED, AuditAction.CALL_WOULD_DENY):
+        return False
+    said, decision = entry.about or entry.decision, entry.decision
+    if said.for_operators or said.source in GATE_SOURCES:
+        return False
+    return entry.about is not None or not (
+        any(answer.verdict.for_operators for answer in decision.exceptions)
+        or any(hook.policy_error for hook in decision.hooks)
+    )
+
+
 def _log_policy_error(entry: Entry, ledger: Ledger) -> None:
-    """Log that a rule or a part of the gate failed: until it is mended, it decides wrongly."""
+    """Log that a contract or a part of the gate failed: until it is fixed, calls are denied or
+    counted as failed because of it. A value that could not be judged is only a warning.
+    """
     event = entry.event()
     reason, source = event.reason or event.success_reason, event.decision_source
     # that of a postcondition was said by its warning, that of the audit when its sink began to fail
@@ -353,17 +381,14 @@ def _log_policy_error(entry: Entry, ledger: Ledger) -> None:
         return
     if source == "ledger" and getattr(ledger, "why_unavailable", None) is not None:
         return  # said when the store began to fail
-    decided_by = source or event.success_source
-    log(
-        POLICY_ERROR,
-        "policy error: %s of the tool %r (call %s): %s: %s",
-        event.action,
-        event.tool_name,
-        event.call_id,
-        " ".join(filter(None, dict.fromkeys((decided_by, event.decision_name)))),
-        reason,
-        **name_call(entry.call),
-    )
+    names = dict.fromkeys((source or event.success_source, event.decision_name))
+    decided_by = " ".join(filter(None, names))
+    text = "%s: %s of the tool %r (call %s): %s: %s"
+    said = (event.action, event.tool_name, event.call_id, decided_by, reason)
+    if _is_value_not_judged(entry):
+        log(CALL_NOT_JUDGED, text, "not judged", *said, **name_call(entry.call))
+    else:
+        log(POLICY_ERROR, text, "policy error", *said, **name_call(entry.call))
 
 
 def name_call(call: ToolCall) -> dict[str, Any]:
@@ -372,7 +397,7 @@ def name_call(call: ToolCall) -> dict[str, Any]:
 
 
 class _Emission:
-    """An event on its way to sinks that are awaited. One that fails does not stop the others."""
+    """An event on its way to sinks that are awaited. A sink that fails does not stop the others."""
 
     __slots__ = ("failures", "figures", "waiting")
 
@@ -400,7 +425,7 @@ class _Emission:
                         sink.note_success()
         finally:
             self.close()
-        _raise_required(self.failures, self.figures)
+        _raise_required_failures(self.failures, self.figures)
 
     def close(self) -> None:
         while self.waiting:
@@ -408,7 +433,7 @@ class _Emission:
 
 
 def _confirm_write(entry: Entry | AuditEvent) -> Written:
-    """Return that an event is written, which went with the step of a ledger; raise if that was not
+    """Return if the event was written with the step of a ledger; raise if that step was not
     answered.
     """
     if isinstance(entry, Entry) and entry.is_counted:
@@ -416,7 +441,9 @@ def _confirm_write(entry: Entry | AuditEvent) -> Written:
     raise BackendError("The event goes with a step of the ledger that was not confirmed.")
 
 
-def _raise_required(failures: list[tuple[SinkPort, BaseException]], figures: Figures) -> None:
+def _raise_required_failures(
+    failures: list[tuple[SinkPort, BaseException]], figures: Figures
+) -> None:
     for sink, exc in failures:
         figures.count_audit_failure()
         sink.note_failure(exc)

@@ -1,8 +1,8 @@
-"""Observation: what sees the calls of all guards in this process, such as OpenTelemetry.
+"""Observation: something that sees the calls of all guards in this process, such as OpenTelemetry.
 
 An observer wraps the lifecycle of a call: a generator around a generator, which passes everything
-on and sees the effects, the outcome and what is raised. While there is none, calls pay nothing;
-with one they do not take the fast path.
+on and sees the effects, the outcome and what is raised. Without an observer calls pay nothing; with
+one they do not take the fast path.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from edictum.stats import Stats
 
 
 class Observer(Protocol):
-    """Sees calls; whatever goes wrong in it, the call goes on."""
+    """Observes calls. If it fails, the call continues."""
 
     def observe(self, flow: Flow, run: RunTool, context: Context, description: str) -> Flow:
-        """Return the lifecycle of a call, as it will be driven. ``description`` is what the tool is
-        said to be for, empty where only its function could tell.
+        """Return the lifecycle of a call wrapped by the observer.
+
+        ``description`` says what the tool is for; it is empty if only the tool's function could
+        tell.
         """
         ...
 
@@ -37,7 +39,9 @@ class ObservedGuard(Protocol):
 
 
 class Observation:
-    """The observer of this process, and the guards whose calls it sees; these are held weakly."""
+    """The observer of this process, and the guards whose calls it sees. The guards are held
+    weakly.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +58,7 @@ class Observation:
             return list(self._guards)
 
     def set_observer(self, observer: Observer | None) -> None:
-        """Have this observer see calls from now on, those of existing guards as well."""
+        """Set the observer of all calls from now on, including those of existing guards."""
         self.observer = observer
         for guard in self.list_guards():
             guard._renew_state()

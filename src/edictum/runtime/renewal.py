@@ -1,8 +1,8 @@
 """Renewals: keep the leases of calls under way, for as long as their process lives.
 
 A lease is held from its grant until it is settled, since contracts, sinks and callbacks before and
-after the tool may take long as well. One thread per guard exists while calls with a lease are under
-way. A call that ends within a third of its lease is never renewed.
+after the tool may take long too. While calls with a lease are under way there is one thread per
+guard. A call that ends within a third of its lease is never renewed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edictum.execution.threads import start_thread
 
 
 class Held:
-    """A call whose lease is renewed until it is let go, or this object is dropped."""
+    """A call whose lease is renewed until it is released, or until this object is garbage."""
 
     __slots__ = ("__weakref__", "key", "session_id", "settling", "since")
 
@@ -34,11 +34,11 @@ class Held:
         self.session_id = session_id
         self.key = key
         self.since = time.monotonic()
-        self.settling = False  # its end is on its way, so a lease that is gone is not reported
+        self.settling = False  # its settlement is being sent, so a lost lease is not reported
 
 
 class Renewals:
-    """Renews the leases of one ledger, for each ``Held`` that is referenced."""
+    """Renews the leases of one ledger, one for each ``Held`` that is still referenced."""
 
     def __init__(self, ledger: Any, lease_s: float) -> None:
         self._ledger = ledger
@@ -62,7 +62,9 @@ class Renewals:
         return held
 
     def _new_thread(self) -> threading.Thread | None:
-        """Start a thread; return None when the machine has none left: the next call tries again."""
+        """Start a thread; return None when the machine has none left, so that the next call tries
+        again.
+        """
         thread = threading.Thread(target=self._serve, name="edictum-renewals", daemon=True)
         try:
             start_thread(thread)
@@ -120,7 +122,7 @@ class Renewals:
 
 
 class CallLeases:
-    """The leases of one call. They are its own: a call that is dropped lets them run out."""
+    """The leases of one call. They belong to it: when the call is dropped, they run out."""
 
     __slots__ = ("_asked_at", "_held", "_renewals")
 
@@ -129,8 +131,10 @@ class CallLeases:
         self._held: dict[tuple[str, str], Held] = {}
         self._asked_at = 0.0
 
-    def mark_sent(self, effect: Effect) -> None:
-        """Note that a reservation, whose lease begins no earlier, or a settlement is being sent."""
+    def note_sending(self, effect: Effect) -> None:
+        """Note that a reservation or a settlement is being sent. The lease of a reservation begins
+        no earlier.
+        """
         if type(effect) is Reservation:
             self._asked_at = time.monotonic()
         elif type(effect) is Settlement:
@@ -139,9 +143,9 @@ class CallLeases:
                 held.settling = True
 
     def take_answer(self, asked: Effect, answer: Any) -> Any:
-        """Hold a lease that was granted; let go of one whose settlement was answered.
+        """Hold a lease that was granted; release the one whose settlement was answered.
 
-        Returns the answer; a grant that came after its lease is marked as late.
+        Returns the answer. A grant that came after its lease had ended is marked as late.
         """
         if isinstance(asked, Settlement):
             held = self._held.pop((asked.session_id, asked.call_id), None)

@@ -1,9 +1,9 @@
 """Tickets: a call paused at RunTool, for frameworks with a hook before the tool and one after it.
 
 The host opens a ticket before the tool, runs the tool itself with ``ticket.args``, and finishes the
-ticket, once, with what happened. Between the two the call holds its slots. A ticket that its
-framework may forget belongs in a TicketTable, which closes it when its time is over. One that is
-dropped keeps its slots until its lease runs out, and for good where leases do not.
+ticket, once, with what happened. In between the call holds its slots. A ticket that its framework
+may forget belongs in a TicketTable, which closes it when its time is over. One that is dropped
+keeps its slots until its lease runs out, and for good where leases do not run out.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ class Ticket:
         return await self._close(self._make_cancellation())
 
     async def pause(self, signal: BaseException) -> ToolOutcome:
-        """Give the slots back and count nothing: the framework will begin the call again."""
+        """Release the slots and count nothing: the framework will make the call again."""
         return await self._close(Failed(Pause(signal)))
 
     async def decline(self, reason: str) -> ToolOutcome:
-        """Deny the call, and give its slots back: the host cannot run it with these arguments."""
+        """Deny the call and release its slots: the host cannot run it with these arguments."""
         return await self._close(Failed(Declined(reason)))
 
     async def refuse(self, reason: str) -> ToolOutcome:
-        """Deny the call, and give its slots back: the host's own permissions refused it."""
+        """Deny the call and release its slots: the host's own permissions refused it."""
         return await self._close(Failed(HostRefusal(reason)))
 
     async def finish_otherwise(
@@ -183,7 +183,9 @@ class Ticket:
 
 
 class TicketTable:
-    """Open tickets by the framework's call id; bounded, and swept of those that are overdue."""
+    """Open tickets by the framework's call id. Their number is bounded, and overdue ones are
+    closed.
+    """
 
     def __init__(self, max_open: int = MAX_OPEN, max_age_s: float = MAX_AGE_S) -> None:
         self._max_open = max_open

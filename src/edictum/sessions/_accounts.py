@@ -29,7 +29,7 @@ def in_account(step: _Step, account: Account) -> _Step:
 
 
 def only_looks(step: Reservation | Settlement) -> bool:
-    """Whether the step must leave no trace, not even a new session."""
+    """Return whether the step must change nothing, not even create a session."""
     return isinstance(step, Reservation) and not step.count_attempt and not step.hold
 
 
@@ -43,10 +43,10 @@ async def reserve_one_by_one(
     """Reserve in the accounts ``apart``, the last one first, then in the session and the rest.
 
     For stores that cannot change several accounts in one step. What was taken is given back when
-    one refuses, so no limit is ever passed; a call may be refused because another one, which is
-    refused itself, has held a slot for a moment. ``reserve`` takes one step and leaves out the
-    accounts that lie apart, ``settle`` one as well; ``taken`` is filled with what gives the slots
-    back, for a caller that is interrupted.
+    one refuses, so no limit is ever exceeded; but a call may be refused because another one, which
+    is refused itself, has held a slot for a moment. ``reserve`` takes one step, which leaves out
+    the accounts ``apart``, and so does ``settle``. ``taken`` is filled with the settlements that
+    give the slots back, for a caller that is interrupted.
     """
     granted = True
     breaches: tuple[Breach, ...] = ()

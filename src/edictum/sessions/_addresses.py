@@ -32,7 +32,7 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The hosts for reasons and logs: without credentials."""
+        """The hosts for messages and logs, without credentials."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
@@ -42,7 +42,7 @@ class Address:
 
 
 def read_address(url: str, default_port: int) -> Address:
-    """Return the hosts that a URL names; raise without showing it, as it may hold a password."""
+    """Return the hosts that a URL names. Errors do not show the URL, which may hold a password."""
     try:
         parts = urlsplit(url)
     except ValueError as exc:
@@ -63,14 +63,15 @@ def read_address(url: str, default_port: int) -> Address:
 
 
 def read_from_file(path: str) -> Credentials:
-    """Return a function that reads a password from a file, as it is at that moment."""
+    """Return a function that reads a password from a file each time it is called."""
     return lambda: Path(path).read_text(encoding="utf-8").rstrip("\r\n")
 
 
 async def get_credentials(credentials: Credentials, user: str | None) -> tuple[str | None, str]:
-    """Ask for a user and a password, outside the event loop; ``user`` is the URL's.
+    """Call ``credentials`` outside the event loop and return user and password; ``user`` is the
+    URL's.
 
-    Raises ``Unavailable`` for whatever goes wrong: it is asked again with the next connection.
+    Raises ``Unavailable`` for every failure: the next connection asks again.
     """
     try:
         found: object = await asyncio.to_thread(credentials)

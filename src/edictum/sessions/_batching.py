@@ -75,8 +75,8 @@ class Refused(Unavailable):
 
 @record
 class StoredVersion:
-    """What a store says about itself: the version of the schema that it was written by, and since
-    which version programs can read it.
+    """The schema version by which a store was written, and the oldest version of programs that can
+    read it.
     """
 
     written_by: int
@@ -100,14 +100,14 @@ def check_stored_version(
 
 
 class DataIdentity:
-    """Notices that what a server keeps is not what it was: deleted, or replaced."""
+    """Notices that a server's data was deleted or replaced."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._known: object = NO_ANSWER
 
     def compare(self, found: object) -> None:
-        """Log when the data was another before."""
+        """Log if the identity differs from the one that was found before."""
         before, self._known = self._known, found
         if before not in (NO_ANSWER, found):
             message = "What %s kept was deleted or replaced while it was in use."
@@ -130,7 +130,7 @@ class Batch:
 
 
 class Connection(Protocol):
-    """A way to the store for one event loop, which connects when it must."""
+    """A connection to the store for one event loop, made on first use."""
 
     async def execute(self, batch: Batch, /) -> list[Any]:
         """Return one answer, or an exception in its place, per operation.
@@ -145,12 +145,12 @@ class Connection(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Let go of a connection that belongs to the parent process, without using it."""
+        """Release a connection that belongs to the parent process, without using it."""
         ...
 
 
 class Store(Protocol):
-    """Where a ledger's numbers live, requests for approval, or events."""
+    """Keeps the counters of a ledger, requests for approval, or events."""
 
     name: str
     serves_loops: bool  # False: its connection blocks, and is used in a thread only
@@ -162,7 +162,7 @@ class LoopTimer:
     """Calls back after so many seconds, unless it is cancelled.
 
     The time is waited out in slices, and a slice that took longer counts as one: when something
-    blocks the event loop, an answer may lie unread in a socket, and the loop must turn a few times
+    blocks the event loop, an answer may lie unread in a socket, and the loop must run a few times
     before the store can be blamed.
     """
 
@@ -191,9 +191,9 @@ class LoopTimer:
 class Operation:
     """One operation for a store, and the future that waits for it.
 
-    Awaiting it sends it, unless it was sent before, and gives the answer, in any event loop.
+    Awaiting it sends it, unless it was sent before, and returns the answer, in any event loop.
     ``number`` is its place among the operations of its sender; 0 until it is sent. ``events`` are
-    rows of an audit that the store commits with it.
+    audit rows that the store commits with it.
     """
 
     __slots__ = (
@@ -225,7 +225,9 @@ class Operation:
         return self.to_future().__await__()
 
     def to_future(self) -> asyncio.Future[Any]:
-        """Return a future of the running event loop that gets the answer or an error in time."""
+        """Return a future of the running event loop that gets the answer, or an error when the time
+        is over.
+        """
         pool, loop = self._pool, asyncio.get_running_loop()
         future = self.future = loop.create_future()
         self.timer = LoopTimer(loop, pool.wait_s, partial(pool.give_up, future))
@@ -242,14 +244,16 @@ class Operation:
         return future
 
     def make_part(self, kind: OperationKind, step: Any) -> Operation:
-        """Return an operation that does a part of this one, in one of the accounts of its call."""
+        """Return an operation for a part of this one, in one of the accounts of its call."""
         part = Operation(self._pool, kind, step)
         part.number = self.number
         return part
 
     @property
     def is_kept(self) -> bool:
-        """Whether it must get through even when no caller waits, as a call that ran must count."""
+        """Whether it must be delivered even when no caller waits: a call that ran must be
+        counted.
+        """
         return self.kind in KEPT
 
     @property
@@ -262,7 +266,7 @@ class Operation:
 
 
 def _release(pool: SenderPool, step: Reservation) -> Operation:
-    """Return an operation that gives back the slots of a caller who stopped waiting."""
+    """Return an operation that releases the slots of a caller who stopped waiting."""
     return Operation(pool, "settle", release_of(step))
 
 
@@ -271,7 +275,8 @@ def _as_sentence(text: str) -> str:
 
 
 def _is_program_ending(error: RuntimeError) -> bool:
-    """Whether the program ends: asyncio cannot start the threads by which hosts are looked up.
+    """Return whether the interpreter is shutting down, when asyncio can no longer start the threads
+    that resolve host names.
 
     It stops starting them a moment before the main thread counts as ended.
     """
@@ -285,7 +290,7 @@ class BatchSender:
         self.loop = loop
         self.connection = pool.store.connect()
         self._pool = pool
-        self._lock = threading.RLock()  # garbage that is collected meanwhile may send settlements
+        self._lock = threading.RLock()  # a garbage collection meanwhile may send settlements
         self._inbox: deque[Operation] = deque()
         self._numbers = 0
         self._batches = 0
@@ -313,7 +318,7 @@ class BatchSender:
         return sum(op.is_kept and op.answer is NO_ANSWER for op in ops)
 
     def remove(self, op: Operation) -> bool:
-        """Take back an operation; return False when it is on its way already."""
+        """Remove an operation that is not sent yet; return False if it is."""
         with self._lock:
             try:
                 self._inbox.remove(op)
@@ -323,10 +328,12 @@ class BatchSender:
 
     def _start(self) -> None:
         self._task = self.loop.create_task(self._run(), context=contextvars.Context())
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._restart)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Start again if the task was cancelled, perhaps before it began, and more is waiting."""
+    def _restart(self, task: asyncio.Task[None]) -> None:
+        """Start the task again if it was cancelled, perhaps before it began, and operations are
+        waiting.
+        """
         if task is not self._task:
             return
         self._task = None
@@ -362,13 +369,15 @@ class BatchSender:
         return ops
 
     async def _deliver(self, ops: list[Operation]) -> None:
-        """Get operations answered; one that is at fault itself must not fail its neighbours."""
+        """Send operations until they are answered. One that is at fault itself must not fail the
+        others.
+        """
         self._batches += 1
         answers: list[Any]
         try:
             answers = await self._repeat(Batch(self._batches, ops))
         except Unavailable:
-            return self._report_lost([*ops, *self._inbox])
+            return self._report_lost_operations([*ops, *self._inbox])
         except Exception as exc:
             if len(ops) > 1:
                 for op in ops:
@@ -395,7 +404,9 @@ class BatchSender:
             is_last = self._stopping.is_set()
 
     async def _execute(self, batch: Batch) -> list[Any]:
-        """Ask the store within the pool's time, which does not run while the loop is blocked."""
+        """Ask the store within the pool's time limit, which does not run while the loop is
+        blocked.
+        """
         wait_s = self._pool.wait_s
         try:
             async with asyncio.timeout(None) as bound:
@@ -420,7 +431,7 @@ class BatchSender:
                 await self._stopping.wait()
 
     def _strike(self, ops: Sequence[Operation], exc: Unavailable, strikes: int) -> None:
-        """Wait out a short outage; open the circuit and tell all callers about a longer one."""
+        """Wait out a short outage; after a longer one open the circuit and fail all callers."""
         if strikes < STRIKES and not isinstance(exc, Refused):
             return
         reason = _as_sentence(describe(exc))
@@ -432,14 +443,16 @@ class BatchSender:
         self._pool.open_circuit(why, probing=self)
         self._pool.hand_over(((op, error) for op in waiting), self.loop)
 
-    def _report_lost(self, ops: Iterable[Operation]) -> None:
+    def _report_lost_operations(self, ops: Iterable[Operation]) -> None:
         if lost := sum(op.is_kept for op in ops):
             message = "The %s %s was closed with %d %s."
             name, kind, what = self._pool.name, self._pool.kind, self._pool.what_is_lost
             log(LEDGER_NOT_COUNTED, message, kind, name, lost, what, store=name, calls=lost)
 
     def _leave_behind(self, waiting: Iterable[Operation]) -> None:
-        """Hand settlements to the pool's thread; refuse the rest and give back what it took."""
+        """Hand settlements to the pool's thread; refuse the rest and release the slots that it
+        took.
+        """
         under_way = [op for op in self._under_way if op.is_unanswered]
         self._under_way = []
         ops = [*under_way, *waiting]
@@ -450,7 +463,7 @@ class BatchSender:
             for op in left:
                 self._pool.send_from_thread(op)
         except BackendError:
-            self._report_lost(left)
+            self._report_lost_operations(left)
         error = BackendError(
             f"The {self._pool.kind} {self._pool.name} gave no answer: the task that asked it"
             " was cancelled, as when an event loop ends."
@@ -458,7 +471,7 @@ class BatchSender:
         self._pool.hand_over(((op, error) for op in ops if not op.is_kept), self.loop)
 
     def retire(self) -> None:
-        """Send nothing any more. Any thread may call it once the loop has stopped."""
+        """Stop sending. Any thread may call it once the loop has stopped."""
         self._pool.forget(self.loop)
         task, self._task = self._task, None
         with self._lock:
@@ -469,7 +482,7 @@ class BatchSender:
             task.cancel()
 
     async def finish(self, wait_s: float | None = None) -> None:
-        """Wait until everything is sent, for a bounded time if asked, and disconnect."""
+        """Wait until everything is sent, for at most ``wait_s`` if it is given, and disconnect."""
         if wait_s is None:
             self._stopping.set()
         while self._is_awake or self._task is not None:
@@ -492,7 +505,7 @@ class LoopSender(BatchSender):
     async def _live(self) -> AsyncGenerator[None, None]:
         """Wait for the end of the loop, which closes the generators that were started in it.
 
-        A task would be in the way of callers who wait for all tasks.
+        A task would keep callers waiting who wait for all tasks.
         """
         try:
             yield
@@ -521,22 +534,25 @@ class ThreadSender(BatchSender):
         self.loop.close()
 
     async def _end(self) -> None:
-        """Send what waits, and abort connections whose TLS shutdown the peer has not answered."""
+        """Send what is waiting, and abort connections whose TLS shutdown the peer has not
+        answered.
+        """
         await self.finish()
         for transport in list(getattr(self.loop, "_transports", {}).values()):
             transport.abort()
         await asyncio.sleep(0)
 
     def stop(self, wait_s: float) -> None:
-        """Wait for what was sent, for a bounded time; the thread then ends."""
+        """Wait for operations under way, for a bounded time; the thread then ends."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         if self.thread is not threading.current_thread():
             self.thread.join(wait_s)
 
 
 class SenderPool:
-    """All senders of a ledger, an approval queue or an audit sink. ``kind`` is what messages call
-    its store, ``what_is_lost`` what they call operations that could not be kept.
+    """All senders of a ledger, an approval queue or an audit sink.
+
+    Messages use ``kind`` for the store and ``what_is_lost`` for operations that could not be kept.
     """
 
     def __init__(
@@ -568,7 +584,9 @@ class SenderPool:
         )
 
     def renew_after_fork(self) -> None:
-        """Begin anew in a child process; keep what is the parent's, so that it is not closed."""
+        """Start anew in a child process; keep references to what belongs to the parent, so that it
+        is not closed.
+        """
         senders = [self._thread, *self._by_loop.values()]
         self._inherited.append(senders)
         for sender in senders:
@@ -598,7 +616,9 @@ class SenderPool:
             self._thread.send(op)
 
     def await_elsewhere(self, op: Operation, loop: asyncio.AbstractEventLoop) -> None:
-        """Let a sent operation be awaited in this event loop, and not depend on another one."""
+        """Make an operation that was sent from another event loop awaitable in this one,
+        independently of the other loop.
+        """
         if op.answer is not NO_ANSWER:  # it came before there was a future
             self._resolve([(op, op.answer)])
         for other, sender in list(self._by_loop.items()):
@@ -606,7 +626,7 @@ class SenderPool:
                 self.send_from_thread(op)
 
     def _sender_here(self) -> LoopSender | None:
-        """Return the sender of the running event loop, None for the thread."""
+        """Return the sender of the running event loop; None stands for the thread."""
         loop = asyncio._get_running_loop()
         if loop is None or serves_threads():
             return None
@@ -630,7 +650,7 @@ class SenderPool:
     def hand_over(
         self, answers: Iterable[tuple[Operation, Any]], here: asyncio.AbstractEventLoop
     ) -> None:
-        """Give each waiting caller its answer, waking each event loop once."""
+        """Give all waiting callers their answers, waking each event loop once."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Operation, Any]]] = {}
         for op, answer in answers:
             op.answer = answer
@@ -678,14 +698,16 @@ class SenderPool:
                 self.send_from_thread(_release(self, op.step))
 
     def give_up(self, future: asyncio.Future[Any]) -> None:
-        """End the wait for an answer that has not come in time."""
+        """Fail a future whose answer has not come in time."""
         if not future.done():
             why = f"The {self.kind} {self.name} did not answer within {self.wait_s:g} s."
             self.open_circuit(why)
             future.set_exception(BackendError(why))
 
     def open_circuit(self, why: str, probing: BatchSender | None = None) -> None:
-        """Refuse calls until the store answers; the thread probes, as event loops may stop."""
+        """Refuse calls until the store answers. The thread probes it, because event loops may
+        stop.
+        """
         was_closed, self.why_open = self.why_open is None, why
         if was_closed:
             message = "%s Calls are denied until it answers again."
@@ -701,7 +723,7 @@ class SenderPool:
             self.why_open = None
 
     def count_open_settlements(self) -> int:
-        """Return how many settlements wait to be sent, or for their answer."""
+        """Return how many settlements wait to be sent or answered."""
         with self._lock:
             senders = [self._thread, *self._by_loop.values()]
         return sum(sender.count_settlements() for sender in senders if sender is not None)
@@ -715,7 +737,7 @@ class SenderPool:
             await sender.close(self.wait_s)
 
     def stop(self) -> None:
-        """Wait for what was sent, for a bounded time, and disconnect everything."""
+        """Wait for operations under way, for a bounded time, and disconnect everything."""
         ends = [self._close_in_its_loop(sender) for sender in list(self._by_loop.values())]
         for end in ends:
             with contextlib.suppress(Exception):  # what was not sent has gone to the thread
@@ -727,7 +749,7 @@ class SenderPool:
             thread.stop(self.wait_s)
 
     def _close_in_its_loop(self, sender: LoopSender) -> Callable[[], object]:
-        """Begin to close a sender, where its loop runs; return how to wait for that."""
+        """Start to close a sender in its own loop; return a function that waits for that."""
         loop = sender.loop
         if not loop.is_running():
             sender.retire()

@@ -1,9 +1,9 @@
 """StorageBackend, the older port with four verbs, and the ledger that makes one exact.
 
 A storage can only add to a number and return the new value. That is enough: a call takes a slot by
-adding one and comparing, and subtracts it again when it went over the limit. The overshoot lasts a
-moment, so a call that was refused looks again before it believes it. A call that counts in several
-accounts takes its slots in one after the other, in the widest first.
+adding one and comparing, and subtracts it again when the limit was exceeded. The excess lasts a
+moment, so a call that was refused checks again before the refusal is final. A call that counts in
+several accounts takes its slots one account after the other, the widest first.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _list_key(session_id: str, entry: int | str) -> str:
 
 
 def _check_possible(reservation: Reservation) -> None:
-    """Raise for what four verbs cannot do exactly, before anything is counted."""
+    """Refuse, before anything is counted, what four verbs cannot do exactly."""
     of_accounts = [limit for account in reservation.accounts for limit in account.limits]
     limits = [*reservation.limits, *of_accounts]
     asked = {
@@ -202,7 +202,9 @@ class StorageLedger:
         return grant
 
     async def _list_tools(self, session_id: str, tools: Iterable[str]) -> None:
-        """List tools in the store before their first slot is taken: others must find them."""
+        """List tools in the store before their first slot is taken, so that other processes find
+        them.
+        """
         for tool in tools:
             if tool == WHOLE_SESSION or await self._is_listed(session_id, tool):
                 continue
@@ -231,11 +233,13 @@ class StorageLedger:
         return {entry: tool for entry, tool in read.items() if tool is not None}
 
     async def _count(self, key: str, adds: bool) -> int:
-        """Return a number, with one more that is added unless this is a look."""
+        """Return a number, increased by one unless this is a look."""
         return int(await self._storage.increment(key)) if adds else await self._number(key)
 
     async def _try(self, reservation: Reservation, attempts: Attempts) -> Grant:
-        """Take every slot, compare, and give all back if one was too many; a look takes none."""
+        """Take all slots, compare, and give them back if one limit was exceeded. A look takes
+        none.
+        """
         values: Found = {}
         try:
             for tool, metric in product(reservation.tools, SLOTS):
@@ -252,7 +256,7 @@ class StorageLedger:
         return grant
 
     async def _give_back(self, session_id: str, taken: Iterable[tuple[str, Metric]]) -> None:
-        """Subtract what a storage that failed has added, one by one, as it may fail again."""
+        """Subtract what was added before a storage failed, one by one, since it may fail again."""
         for tool, metric in taken:
             try:
                 await self._add(session_id, (tool,), (metric,), -1)
@@ -274,16 +278,18 @@ class StorageLedger:
         granted = not (reservation.enforce and any(breach.limit.enforce for breach in breaches))
         own = int(granted and reservation.hold)
         whole = attempts[WHOLE_SESSION]
-        counters = await self._found(reservation.session_id, WHOLE_SESSION, values, whole, own)
+        counters = await self._reconstruct_counters(
+            reservation.session_id, WHOLE_SESSION, values, whole, own
+        )
         per_tool = None
         if reservation.per_tool:
             per_tool = await self._per_tool(reservation, values, attempts, own)
         return Grant(granted, counters, tuple(breaches), per_tool)
 
-    async def _found(
+    async def _reconstruct_counters(
         self, session_id: str, tool: str, values: Found, attempts: int, own: int
     ) -> Counters:
-        """Return a tool's counters as they were when the call took its slots, with the call."""
+        """Return a tool's counters at the moment when the call took its slots, with the call."""
         executions, successes, failures = (values[(tool, metric)] for metric in SLOTS)
         # each call in flight was added to all three at once; a finished one is in two of them
         others = max(0, successes + failures - executions)
@@ -295,13 +301,16 @@ class StorageLedger:
     async def _per_tool(
         self, reservation: Reservation, values: Found, attempts: Attempts, own: int
     ) -> dict[str, Counters]:
-        """Return counters of the call's tool when it took its slot; of others as they are now."""
+        """Return the counters of each tool: the call's own from when it took its slot, the others
+        as of now.
+        """
         sid = reservation.session_id
         own_tools = [tool for tool in reservation.tools if tool and not has_mark(tool)]
         others = [tool for tool in await self._named_tools(sid) if tool not in own_tools]
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {
-            tool: await self._found(sid, tool, values, attempts[tool], own) for tool in own_tools
+            tool: await self._reconstruct_counters(sid, tool, values, attempts[tool], own)
+            for tool in own_tools
         }
 
     async def _named_tools(self, session_id: str) -> list[str]:
@@ -323,7 +332,9 @@ class StorageLedger:
         return Breach(limit, used, 0) if used >= limit.maximum else None
 
     async def _still_full(self, reservation: Reservation, grant: Grant) -> bool:
-        """Return whether an enforced limit is full, and not only by another call's overshoot."""
+        """Return whether an enforced limit is full, and not only exceeded by another call for a
+        moment.
+        """
         for limit in (breach.limit for breach in grant.breaches if breach.limit.enforce):
             key = _key(reservation.session_id, limit.tally, limit.metric)
             if limit.metric not in RESERVED or await self._number(key) >= limit.maximum:
@@ -383,7 +394,7 @@ class StorageLedger:
         values = {
             (tool, metric): await self._number(_key(session_id, tool, metric)) for metric in SLOTS
         }
-        return await self._found(session_id, tool, values, attempts, own=0)
+        return await self._reconstruct_counters(session_id, tool, values, attempts, own=0)
 
     async def _number(self, key: str) -> int:
         return int(float(await self._storage.get(key) or 0))

@@ -1,4 +1,4 @@
-"""Migration: what brings a store to the version of this library."""
+"""Migration: the statements that bring a store to this library's version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from edictum.core._records import record
 
 @record
 class Migration:
-    """What brings a store to the version of this library: ``ddl``, and the ``grants`` that a
-    program needs which uses the store and does not own it.
+    """The statements that bring a store to the version of this library: ``ddl``, and the ``grants``
+    for a program that uses the store without owning it.
 
-    ``found`` is the version that the store has, None when it is empty. An empty ``ddl``: nothing is
-    to do. ``is_applied`` and ``is_granted`` tell whether these were done.
+    ``found`` is the version of the store, None when it is empty. An empty ``ddl`` means that there
+    is nothing to do. ``is_applied`` and ``is_granted`` say whether these were executed.
     """
 
     found: int | None

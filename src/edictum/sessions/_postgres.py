@@ -53,7 +53,7 @@ _FAULTY = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
 )
-# Whatever else went wrong, or made no sense, may pass when the batch is sent again.
+# Any other error, or an invalid answer, may pass when the batch is sent again.
 POSTGRES_LOST = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -82,8 +82,8 @@ class JoinedSchema(Protocol):
     async def set_up(self, db: Any) -> StoredVersion: ...
 
     def write_with(self, call: str, ops: Sequence[Operation], first: int) -> tuple[str, list[Any]]:
-        """Return a call of a function, whose answers are passed on, that writes the events of these
-        operations, and its further arguments, which are numbered from the first on.
+        """Return a call of a function that writes the events of these operations and returns its
+        answers, with its arguments, numbered from ``first`` on.
         """
         ...
 
@@ -153,7 +153,7 @@ class PostgresStore:
         return found
 
     async def migrate(self, *, dry_run: bool, grant_to: str | None) -> Migration:
-        """Bring the schema to this version; tell what was done, or what would be."""
+        """Bring the schema to this version; return what was done, or would be done in a dry run."""
         try:
             db = await asyncpg.connect(**await self.connection_options())
             try:
@@ -185,7 +185,7 @@ def _check_files(query: dict[str, str]) -> None:
 
 
 def explain_error(exc: BaseException) -> str:
-    """Return what went wrong and, where that is known, what to do."""
+    """Return what went wrong and, where that is known, how to fix it."""
     text = describe(exc)
     advice = next((it for kind, it in _ADVICE.items() if isinstance(exc, kind)), "")
     stop = "" if text.endswith((".", "!", "?")) else "."
@@ -193,7 +193,7 @@ def explain_error(exc: BaseException) -> str:
 
 
 async def _keep_session(_: Any) -> None:
-    """Leave a connection as it is between batches: nothing here changes its settings."""
+    """Keep a connection as it is between batches: nothing here changes its settings."""
 
 
 class PostgresConnection:
@@ -266,11 +266,11 @@ class PostgresConnection:
         self._drop()
 
     def abandon(self) -> None:
-        """Nothing is to do: the sender's pool keeps this one, and does not use it."""
+        """Do nothing: the sender pool keeps the parent's connection alive and never uses it."""
 
 
 class PostgresSessions(PostgresConnection):
-    """A connection that counts. The server knows repeated batches by ``_id``."""
+    """A connection that counts. The server recognises repeated batches by ``_id``."""
 
     def __init__(self, store: PostgresStore) -> None:
         super().__init__(store)

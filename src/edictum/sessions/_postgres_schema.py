@@ -1,9 +1,9 @@
-"""Versions of the PostgreSQL schema: which one a database has, how it is spoken to, and the steps
-from one to the next.
+"""Versions of the PostgreSQL schema: which one a database has, how to call it, and how to migrate
+it.
 
-A new database is set up when it is first used. A later step is taken only when it is asked for: a
-database of an older version is used as it is, and what needs a newer one is refused, so that
-programs of both versions run beside each other.
+A new database is set up on first use. A later migration is made only on request: a database of an
+older version is used as it is, and what needs a newer one is refused, so that programs of both
+versions can run side by side.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SET_UP_LOCK = 0x45_44_49_43
 
 @asynccontextmanager
 async def transaction(db: Any, isolation: str | None = None) -> AsyncIterator[None]:
-    """Run statements in a transaction, or, within one, behind a savepoint.
+    """Run statements in a transaction or, within one, behind a savepoint.
 
     One that is cancelled is not rolled back, which would wait for a server that does not answer:
-    its caller ends the connection.
+    its caller closes the connection.
     """
     begun = db.transaction(isolation=isolation)
     await begun.start()
@@ -45,13 +45,13 @@ async def transaction(db: Any, isolation: str | None = None) -> AsyncIterator[No
 
 
 def choose_dialect(found: StoredVersion) -> Dialect:
-    """Return how a database of this version is spoken to."""
+    """Return the dialect for a database of this version."""
     return _DIALECTS[min(found.written_by, _VERSION)]
 
 
 @record
 class Dialect:
-    """How a version of the schema is spoken to: the call of its function, and its JSON."""
+    """How to call a version of the schema: the query of its function, and its JSON."""
 
     version: int
     arguments: str
@@ -80,9 +80,9 @@ def _write(op: Operation, ttl_us: int) -> dict[str, Any]:
 
 
 def _write_7(op: Operation, ttl_us: int) -> dict[str, Any]:
-    """Write an operation for schema 7, which knows sessions and those above them, but no scopes.
+    """Write an operation for schema 7, which has sessions and their parents but no scopes.
 
-    Raises for a call that would not be counted there as its limits need it.
+    Raises for a call that this schema would not count as its limits need it.
     """
     made = operation_as_json(op)
     accounts = made.pop("accounts")
@@ -123,11 +123,11 @@ _STEPS: dict[int | None, tuple[str, ...]] = {
 
 
 class PostgresSchema:
-    """Tables and functions in one schema of a database, of which a table tells the version.
+    """Tables and functions in one schema of a database; a table holds the version.
 
-    ``steps`` are the files below ``package`` that lead from nothing, or an older version, to this
-    one; others were never released. ``tables`` are those that a program uses, with the ``rights``
-    that it needs.
+    ``steps`` are the files below ``package`` that lead from nothing, or from an older version, to
+    this one; others were never released. ``tables`` are those that a program uses, with the
+    ``rights`` that it needs.
     """
 
     version: int
@@ -149,14 +149,14 @@ class PostgresSchema:
         self._store = store
 
     async def set_up(self, db: Any, *, migrates: bool) -> StoredVersion:
-        """Create tables and functions where there are none; return which version there is."""
+        """Create tables and functions in an empty schema; return the version of the schema."""
         found = await self._read(db)
         if found is None or (migrates and found.written_by < self.version):
             found = await self._change(db, grants="", to_new_only=not migrates)
         return found
 
     async def migrate(self, db: Any, *, dry_run: bool, grant_to: str | None) -> Migration:
-        """Take the steps to this version, or only tell them; ``grant_to`` is a role."""
+        """Execute the steps to this version, or only return them; ``grant_to`` is a role."""
         found = await self._read(db)
         ddl, grants = self.ddl_from(found), self.grants(grant_to)
         if not dry_run:
@@ -166,7 +166,7 @@ class PostgresSchema:
         return Migration(version, self.version, ddl, grants, not dry_run, is_granted)
 
     async def _read(self, db: Any) -> StoredVersion | None:
-        """Return what the schema says about itself; None if there is none."""
+        """Return the version row of the schema; None if there is none."""
         table = f'"{self.name}".{self.version_table}'
         async with transaction(db):
             if not await db.fetchval("SELECT to_regclass($1)", table):
@@ -179,7 +179,7 @@ class PostgresSchema:
         return found
 
     async def _change(self, db: Any, *, grants: str, to_new_only: bool) -> StoredVersion:
-        """Create or migrate the schema, unless another process has done it meanwhile."""
+        """Create or migrate the schema, unless another process has done so meanwhile."""
         async with transaction(db):
             await db.execute("SELECT pg_advisory_xact_lock($1)", _SET_UP_LOCK)
             found = await self._read(db)
@@ -201,7 +201,7 @@ class PostgresSchema:
         return "\n".join([*begin, path, *(self._read_sql(step) for step in steps), marks])
 
     def grants(self, role: str | None) -> str:
-        """Return what a role needs to use the schema, and not to change it."""
+        """Return the statements by which a role may use the schema, but not change it."""
         if role is not None and (not role or '"' in role):
             hint = "Use the name of a role, without quotes."
             raise EdictumConfigError(f"grant_to is {role!r:.80}.", hint=hint)

@@ -61,7 +61,7 @@ MAX_NOTES = 10_000
 
 @record
 class ChildNote:
-    """What is known of a child session: where it is kept, and for how long it is at least."""
+    """What is known of a child session: where it is kept, and for how long at least."""
 
     root: str
     above: tuple[str, ...] = ()  # the sessions between it and its root
@@ -110,11 +110,11 @@ class RedisStore(RedisServer):
         self.notes[child] = note
 
     def note_due(self, op: Operation) -> ChildNote | None:
-        """Return the note that must be left under the session of an operation, and under those
-        between it and its root; None if it has no parent, or its note lives long enough.
+        """Return the note that an operation must leave under its session and under those between it
+        and its root; None if the session has no parent, or its note lives long enough.
 
         A note lives for ``ttl`` longer than what the operation keeps alive, and is renewed when
-        half of that is over. One that was left for good, for a call without a lease, stays.
+        half of that is over. One without an end, left for a call without a lease, stays.
         """
         if op.kind not in ("reserve", "settle", "renew"):
             return None
@@ -151,7 +151,9 @@ class RedisSessions(RedisConnection):
             check_stored_version(self._store.name, none, version, (), REMEDY)
 
     async def _has_old_keys(self) -> bool:
-        """Whether a version that left no mark has written here; large databases are sampled."""
+        """Return whether a version of edictum that wrote no version mark has used this database. A
+        large database is sampled.
+        """
         for node in self._nodes():
             cursor = 0
             for _ in range(_OLD_KEYS_STEPS):
@@ -197,13 +199,15 @@ class RedisSessions(RedisConnection):
             return exc
 
     def _scopes_elsewhere(self, step: Any) -> tuple[Account, ...]:
-        """Return the accounts of a call that lie in other slots of a cluster than its session."""
+        """Return the accounts of a call that are in other cluster slots than its session."""
         if not isinstance(self._client, RedisCluster):
             return ()
         return tuple(it for it in getattr(step, "accounts", ()) if has_mark(it.key))
 
     async def _send(self, ops: Sequence[Operation]) -> list[Any]:
-        """Answer operations that are one script each, and what follows from them elsewhere."""
+        """Answer operations that are one script each, with the steps that follow from them in other
+        slots.
+        """
         answers: list[Any] = [None] * len(ops)
         todo = list(range(len(ops)))
         unknown: set[int] = set()  # operations whose script the server did not know
@@ -218,7 +222,7 @@ class RedisSessions(RedisConnection):
         return answers
 
     def _follow(self, op: Operation, reply: str) -> list[Operation]:
-        """Return what ends or renews a call in accounts that lie elsewhere in a cluster."""
+        """Return the operations that end or renew a call in its accounts in other cluster slots."""
         step, known = op.step, {it.key: it for it in self._scopes_elsewhere(op.step)}
         if op.kind not in ("settle", "renew") or not isinstance(self._client, RedisCluster):
             return []
@@ -239,7 +243,8 @@ class RedisSessions(RedisConnection):
     ) -> list[int]:
         """Send these operations; return those that must be sent once more.
 
-        ``more`` is filled with what has to be done elsewhere, for the operation of that number.
+        ``more`` is filled with the steps that must follow in other slots, by the number of the
+        operation.
         """
         wrong = await self._link_children([ops[index] for index in todo])
         sent: list[int] = []
@@ -286,7 +291,7 @@ class RedisSessions(RedisConnection):
         return read_answer(op, json.loads(reply))
 
     async def _link_children(self, ops: Sequence[Operation]) -> dict[str, str]:
-        """Leave a note under each child session that says where it is kept, or renew it.
+        """Leave a note under each child session that says where it is kept, or renew that note.
 
         Returns the sessions that cannot be children, with the reason.
         """
@@ -346,7 +351,7 @@ class RedisSessions(RedisConnection):
         return prefix, [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
 
     def _used_keys(self, op: Operation) -> list[str]:
-        """Return the keys of the sessions that an operation keeps among those that are listed."""
+        """Return the keys of an operation's sessions that belong in the index."""
         is_use = op.kind in ("settle", "renew") or (
             op.kind == "reserve" and not only_looks(op.step)
         )
@@ -390,7 +395,7 @@ class RedisSessions(RedisConnection):
             await self._client.execute_command("EVAL", script, 1, _INDEX, *pairs)
 
     async def _sweep(self) -> None:
-        """Take sessions out of the index that have expired, until few such are left.
+        """Remove expired sessions from the index, until few of them are left.
 
         A sample is looked at, as Redis itself does with keys that expire.
         """
@@ -411,7 +416,7 @@ def _script(name: str) -> str:
 
 
 def tag_of(root: str) -> str:
-    """Return what the cluster hashes: text without a closing brace; two roots may share one."""
+    """Return the text that the cluster hashes. It has no closing brace; two roots may share one."""
     return root.replace("}", "") or "_"
 
 
@@ -443,7 +448,7 @@ def _session_of(op: Operation) -> str:
 
 
 def _moved_to(reply: Any) -> str | None:
-    """Return the root under which a session is kept, if not where it was looked for."""
+    """Return the root under which a session is really kept, if not where it was looked for."""
     if isinstance(reply, str) and reply.startswith('{"moved"'):
         root: str = json.loads(reply)["moved"]
         return root

@@ -31,9 +31,9 @@ class _Rotating(CredentialProvider):
 
 
 class RedisClients:
-    """How a URL is connected to. Repeating and timing out are the sender's business.
+    """Connects to a URL. Retries and timeouts are left to the sender.
 
-    ``redis+sentinel://one,two,three/service/0`` names sentinels, and the service that they watch.
+    ``redis+sentinel://one,two,three/service/0`` names sentinels and the service that they watch.
     ``decodes``: answers are text.
     """
 
@@ -89,7 +89,7 @@ class RedisClients:
             )
 
     def _try_options(self) -> None:
-        """Refuse what redis-py cannot read, before it is used."""
+        """Refuse options that redis-py cannot read before the first connection."""
         try:
             pool: Any = ConnectionPool.from_url(self._url, **self._options)
             pool.make_connection()
@@ -108,7 +108,7 @@ class RedisClients:
         for name in ("host", "port", "connection_class"):
             options.pop(name, None)
         tls = {name: it for name, it in options.items() if name.startswith("ssl")}
-        make_sentinels: Any = Sentinel  # redis-py says nothing of its types
+        make_sentinels: Any = Sentinel  # redis-py has no types for it
         sentinels = make_sentinels(
             self._sentinels,
             sentinel_kwargs={
@@ -125,12 +125,12 @@ class RedisClients:
         return sentinels.master_for(self._service, redis_class=Redis, **options)
 
     def make_for_cluster(self) -> Any:
-        """Return a client that asks the server for the other nodes of its cluster."""
+        """Return a client that finds the other nodes of its cluster by asking the server."""
         return RedisCluster.from_url(self._url, **self._options)
 
 
 def all_clients(client: Any) -> list[Any]:
-    """Return a client, and those of the sentinels that it asks."""
+    """Return a client together with those of the sentinels that it asks."""
     pool = getattr(client, "connection_pool", None)
     manager = getattr(pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]

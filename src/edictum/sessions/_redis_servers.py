@@ -1,7 +1,7 @@
 """Connections to Redis and Valkey: one server, one that Sentinel names, or a cluster.
 
-A batch is one or more pipelines of redis-py's client, which knows about clusters. What a server
-says about itself is looked at when it is connected to, and again from time to time.
+A batch is one or more pipelines of redis-py's client, which knows about clusters. The server's
+settings are checked when it is connected to, and again from time to time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from edictum.sessions._batching import (
 )
 from edictum.sessions._redis_clients import RedisClients, all_clients
 
-# Whatever went wrong on the way or made no sense: the batch is sent again, over new connections.
+# Transport errors and invalid replies: the batch is sent again, over new connections.
 REDIS_LOST = (Unavailable, RedisError, OSError, ValueError, KeyError, TypeError)
 # Replies that mean "not now" or "not here any more": the batch is sent again as well.
 NOT_NOW = (
@@ -68,7 +68,7 @@ NOT_NOW_WORDS = (
     "UNKILLABLE",
 )
 REPLICATED_WITHIN_MS = 500
-CHECK_EVERY_S = 60.0  # how long what a server says about itself is believed
+CHECK_EVERY_S = 60.0  # how long the settings that a server reported are trusted
 _CLOSE_S = 1.0
 NO_TLS = (
     "The server does not speak TLS on this port: write redis:// or valkey://, or use its TLS port."
@@ -101,8 +101,8 @@ RIGHTS = (
 class RedisServer:
     """A server or a cluster.
 
-    ``allow_eviction`` accepts one that may throw keys away when its memory is full. ``replicas`` is
-    how many replicas must have what was written before it is answered.
+    ``allow_eviction`` accepts a server that may evict keys when its memory is full. ``replicas`` is
+    how many replicas must have received a write before it is answered.
     """
 
     serves_loops = True
@@ -131,7 +131,9 @@ class RedisServer:
         self._warned = False
 
     def check(self, info: Mapping[str, Any]) -> None:
-        """Refuse a server that says about itself that it evicts keys."""
+        """Refuse a server that evicts keys, and warn about one that forgets them when it
+        restarts.
+        """
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction" and not self._allow_eviction:
             raise Refused(
@@ -176,9 +178,9 @@ class RedisConnection:
             raise
 
     async def _check(self) -> None:
-        """Connect, and look whether the server, or every node of the cluster, may be used.
+        """Connect, and check whether the server, or every node of the cluster, may be used.
 
-        It is looked at again from time to time: settings change while a server runs.
+        This is repeated from time to time: settings change while a server runs.
         """
         clients = self._server.clients
         if self._client is None:
@@ -216,17 +218,17 @@ class RedisConnection:
         check_stored_version(server.name, found, server.version, (), REMEDY)
 
     async def _check_old_data(self) -> None:
-        """Refuse a database in which a version has written that left no mark."""
+        """Refuse a database written by a version that left no version mark."""
 
     async def _sweep(self) -> None:
-        """Take what has expired out of lists."""
+        """Remove expired entries from lists."""
 
     async def _answer_all(self, ops: Sequence[Operation]) -> list[Any]:
         """Return one answer, or an exception in its place, per operation."""
         raise NotImplementedError
 
     async def _wait_for_replicas(self) -> None:
-        """Return when enough replicas have all that was written so far, over any connection.
+        """Return once enough replicas have received everything written so far, over any connection.
 
         A server waits for a connection's own writes only, and a repeated operation writes nothing.
         """
@@ -242,7 +244,7 @@ class RedisConnection:
             await close_client(self._client)
 
     def abandon(self) -> None:
-        """Nothing is to do: the pool keeps the client, and does not use it."""
+        """Do nothing: the sender pool keeps the parent's client alive and never uses it."""
 
     def _nodes(self) -> Iterable[Any]:
         client = self._client
@@ -271,7 +273,7 @@ async def close_client(client: Any) -> None:
 
 
 def unavailable(exc: Exception) -> Unavailable:
-    """Return why the server could not be asked and, where that is known, what to do."""
+    """Return why the server could not be asked and, where that is known, how to fix it."""
     if isinstance(exc, Unavailable):
         return exc
     if isinstance(exc, MasterNotFoundError):  # its text shows how each client was made
@@ -287,13 +289,15 @@ def unavailable(exc: Exception) -> Unavailable:
 
 
 def is_lost(reply: Exception) -> bool:
-    """Return whether a command's error says nothing about the command itself."""
+    """Return whether a command's error is about the connection or the server, not the command
+    itself.
+    """
     is_refusal = isinstance(reply, ResponseError) and not isinstance(reply, NOT_NOW)
     return not is_refusal or str(reply).startswith(NOT_NOW_WORDS)
 
 
 def get_reply(reply: Any) -> Any:
-    """Return a reply; raise it if it is an error."""
+    """Return a reply; raise it if it is an exception."""
     if isinstance(reply, Exception):
         raise reply
     return reply

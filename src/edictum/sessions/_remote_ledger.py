@@ -57,16 +57,16 @@ class RemoteLedger:
         return Operation(self._pool, "reserve", reservation, events)
 
     def settle(self, settlement: Settlement, events: Sequence[Any] = ()) -> Awaitable[Counters]:
-        """Send a settlement when called, not when awaited: a call must count even when its
-        caller's event loop is going away.
+        """Send a settlement when called, not when awaited: a call must be counted even when its
+        caller's event loop is about to close.
         """
         op = Operation(self._pool, "settle", settlement, events)
         self._pool.send(op)
         return op
 
     def join_audit(self, store: Any) -> bool:
-        """Commit events with the steps that they tell of, if their store is the same database and
-        no other one is joined; return whether that is so.
+        """Commit events together with the steps that they describe, if the audit store is the same
+        database and no other one is joined. Return whether it is.
         """
         own = self.store
         if not (isinstance(own, JoinableStore) and own.is_same_database(store)):
@@ -91,16 +91,16 @@ class RemoteLedger:
         return Operation(self._pool, "sessions", limit)
 
     def ping(self) -> Awaitable[None]:
-        """Return if the store can be used; raise what is wrong otherwise."""
+        """Raise the reason if the store cannot be used."""
         return Operation(self._pool, "ping", None)
 
     @property
     def why_unavailable(self) -> str | None:
-        """Why the circuit is open and calls are denied; None while the store answers."""
+        """The reason why the circuit is open and calls are denied; None while the store answers."""
         return self._pool.why_open
 
     def count_open_settlements(self) -> int:
-        """Return how many calls have ended and wait for the store to count them."""
+        """Return how many ended calls wait for the store to count them."""
         return self._pool.count_open_settlements()
 
     async def close(self) -> None:

@@ -77,28 +77,28 @@ _inherited: list[sqlite3.Connection] = []
 
 
 class EventTable(Protocol):
-    """The events of an audit, as a connection that counts writes them."""
+    """The audit events as a counting connection writes them."""
 
     def open(self, db: sqlite3.Connection) -> None:
-        """Create its tables where they are missing, within a transaction."""
+        """Create its tables if they are missing, within a transaction."""
         ...
 
     def write_with(
         self, db: sqlite3.Connection, ops: Sequence[Operation], answers: Sequence[Any]
     ) -> None:
-        """Write the events of operations that were answered so, within a transaction."""
+        """Write the events of operations with these answers, within a transaction."""
         ...
 
     def note_commit(self) -> None:
-        """Go on behind what was written in a transaction."""
+        """Note that the transaction was committed: later events follow those written in it."""
         ...
 
     def forget(self) -> None:
-        """Forget what was written in a transaction that failed."""
+        """Forget what was written in a transaction that was rolled back."""
         ...
 
     def close(self) -> None:
-        """Say that nothing more is written for now."""
+        """Note that nothing more is written for now."""
         ...
 
 
@@ -135,8 +135,8 @@ class SqliteStore:
     def check_file(self) -> None:
         """Raise Unavailable if the path no longer leads to the file that was opened first.
 
-        Counting on in the old file, or from zero in a new one, would reset limits: for a process
-        that starts now, or for this one.
+        Counting on in the old file would reset limits for processes that start now; counting from
+        zero in a new one would reset them for this process.
         """
         if self._file is not None and _identify(self.path) != self._file:
             raise Unavailable(
@@ -184,17 +184,17 @@ class SqliteFile:
         raise NotImplementedError
 
     def _set_up(self, db: sqlite3.Connection) -> None:
-        """Prepare a file that was opened; refuse one that is not this version's."""
+        """Prepare a newly opened file; refuse one that is not this version's."""
         raise NotImplementedError
 
     def _note_commit(self) -> None:
-        """Go on behind what was written in a transaction."""
+        """Note that the transaction was committed."""
 
     def _forget(self) -> None:
-        """Forget what was read or changed in a transaction that failed."""
+        """Forget what was read or changed in a transaction that was rolled back."""
 
     def _end(self) -> None:
-        """Say that nothing more is written for now."""
+        """Note that nothing more is written for now."""
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -219,10 +219,10 @@ class SqliteFile:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file, under its lock: two processes must not both make it.
+        """Open the file under its lock, so that two processes do not both create it.
 
-        It is made for its owner alone; the files that SQLite makes beside it are so as well. One
-        that is there is opened by SQLite only: closing a descriptor of it drops the locks that
+        It is readable by its owner alone, and so are the files that SQLite creates beside it. An
+        existing file is opened by SQLite only: closing a descriptor of it drops the locks that
         other connections of this process have on it, and another process would then delete the log
         that they write to.
         """
@@ -349,7 +349,9 @@ def check_owner(db: sqlite3.Connection, name: str) -> None:
 
 
 def _read_readable_since(db: sqlite3.Connection, version: int) -> int:
-    """Return since which version programs can use a file; its own if it does not say."""
+    """Return the oldest program version that can use a file; the file's own version if it does not
+    say.
+    """
     try:
         return int(db.execute("SELECT since FROM readable").fetchone()[0])
     except sqlite3.OperationalError:
@@ -402,8 +404,8 @@ class BatchCounter(MemoryLedger):
 
 
 class CachedSessions:
-    """The sessions of a file: loaded when first used, saved at the end of each batch, and kept
-    until another connection has written to the file.
+    """The sessions of a file: loaded on first use, saved at the end of each batch, and kept until
+    another connection has written to the file.
     """
 
     def __init__(self, db: sqlite3.Connection, ttl_s: float | None) -> None:
@@ -426,7 +428,7 @@ class CachedSessions:
         }
 
     def clear(self) -> None:
-        """Forget everything that is not on disk, and what was read from there."""
+        """Forget everything that is in memory, so that it is read from disk again."""
         for held in (self._loaded, self._touched, self._used, self._leased):
             held.clear()
 
@@ -470,13 +472,13 @@ class CachedSessions:
             self._use(account.key, account.limits, looks)
 
     def _use(self, sid: str, limits: tuple[Limit, ...], looks: bool = False) -> None:
-        """Load a session, and keep it alive unless this is a look."""
+        """Load a session, and extend its life unless this is a look."""
         self._load(sid)
         if not looks:
             self._used[sid] = max(longest_window(limits), self._used.get(sid, 0.0))
 
     def _recall(self, sid: str, call: str) -> None:
-        """Look up how a call ended that is no longer held."""
+        """Return how a call ended that is no longer in memory."""
         state = self._loaded.get(sid)
         if state is not None and call not in state.leases and call not in state.ended:
             found = self._db.execute(
@@ -514,7 +516,7 @@ class CachedSessions:
     # --- From rows to a session and back ----------------------------------------------------------
 
     def _load(self, sid: str) -> Any:
-        """Return a session that is there, and is not forgotten by now; None otherwise."""
+        """Return a session from disk; None if it does not exist or has expired."""
         self._touched.add(sid)
         state = self._loaded.get(sid)
         if state is None:
@@ -585,13 +587,13 @@ class CachedSessions:
 
 
 class ChangedRows:
-    """What a batch has changed, by table."""
+    """The rows that a batch has changed, by table."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple[Any, ...]]] = {what: [] for what in STATEMENTS}
 
     def collect(self, sid: str, state: LoadedSession, now: float) -> None:
-        """Add what differs from what was saved last, and note it as saved."""
+        """Add what differs from what was saved last, and remember it as saved."""
         for tool, t in ((WHOLE_SESSION, state.total), *state.tallies.items()):
             row = tally_row(t)
             if state.saved_tallies.get(tool) != row:

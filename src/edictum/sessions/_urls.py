@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, cast
 
 from edictum._optional import name_extra
-from edictum.core._records import record, replace
+from edictum.core._records import record
 from edictum.core.durations import parse_duration
 from edictum.errors import BackendError, EdictumConfigError
 from edictum.execution.portal import PORTAL
@@ -25,8 +25,8 @@ ENTRY_POINTS = "edictum.ledgers"
 
 @record
 class Options:
-    """How a store is used. None for ``lease_s`` or ``wait_s`` means the store's own default, for
-    ``ttl_s`` that sessions are kept for good.
+    """How to use a store. None for ``lease_s`` or ``wait_s`` means the store's own default, for
+    ``ttl_s`` that sessions are kept forever.
     """
 
     lease_s: float | None = None
@@ -52,23 +52,20 @@ def open(  # noqa: A001  # sessions.open(url) is the published name
     ``rediss://``, ``valkey://``, ``valkeys://``, ``postgresql://``, and every scheme that an
     installed package registers as an entry point in the group ``edictum.ledgers``.
 
-    ``lease_s`` is how long a crashed worker's slots stay taken, ``ttl_s`` after how long an unused
-    session is forgotten (default: a day; None: never), ``wait_s`` how long a call waits for the
-    store (default 2) before it is denied. All three may stand in the URL's query as ``lease``,
-    ``ttl`` (``none`` for never) and ``wait``. ``credentials`` is a function, ordinary or ``async``,
-    that returns a password or ``(user, password)``; it is called for each new connection to a
-    server, and so is the file read that ``?password_file=`` names. A store that does not answer now
-    is tried again by the first call; one that answers and must not be used as it is set up is
-    refused here.
+    ``lease_s`` is how long the slots of a crashed worker stay taken, ``ttl_s`` how long an unused
+    session is kept (default: a day; None: forever), ``wait_s`` how long a call waits for the store
+    (default 2) before it is denied. All three may stand in the URL's query as ``lease``, ``ttl``
+    (``none`` for forever) and ``wait``. ``credentials`` is a function, ordinary or ``async``, that
+    returns a password or ``(user, password)``; it is called for each new connection to a server. So
+    is the file read that ``?password_file=`` names. A store that does not answer now is tried again
+    by the first call; one that answers and is not set up as it must be is refused here.
     """
     scheme = read_scheme(url)
     stated = {"lease_s": lease_s, "wait_s": wait_s}
     given: dict[str, Any] = {name: it for name, it in stated.items() if it is not None}
     if ttl_s is not ...:
         given["ttl_s"] = ttl_s
-    plain, options = take_options(url, given)
-    if credentials is not None:
-        options = replace(options, credentials=credentials)
+    plain, options = take_options(url, credentials, **given)
     make = SCHEMES.get(scheme)
     if make is not None:
         return make(plain, options)
@@ -93,23 +90,38 @@ def migrate(
     grant_to: str | None = None,
     credentials: Credentials | None = None,
 ) -> Migration:
-    """Bring a session store to the version of this library; return what that took.
+    """Bring a session store to the version of this library; return the Migration.
 
     An empty store is set up, as its first use would do. ``dry_run`` changes nothing: print the
-    answer for the statements and the rights that a program needs which does not own the store.
-    ``grant_to`` is a role that is given these rights. Programs of an older version that the new
-    one does not serve are refused from then on. Only PostgreSQL has had other versions so far.
+    returned Migration for the statements, and for the rights that a program needs which does not
+    own the store. ``grant_to`` is a role that is given these rights. Programs of an older version
+    that the new one does not serve are refused from then on. Only PostgreSQL has had other versions
+    so far.
     """
-    make = MIGRATIONS.get(read_scheme(url))
-    if make is None:
+    return migrate_store(
+        url, "session store", _postgres_store, credentials, dry_run=dry_run, grant_to=grant_to
+    )
+
+
+def migrate_store(
+    url: str,
+    kind: str,
+    make: Callable[[str, Options], Any],
+    credentials: Credentials | None,
+    *,
+    dry_run: bool,
+    grant_to: str | None,
+) -> Migration:
+    """Bring a store of some kind to the version of this library; ``make`` makes it on PostgreSQL,
+    the only one that has had other versions so far, and that programs may use without owning it.
+    """
+    if read_scheme(url) not in ("postgresql", "postgres"):
         raise EdictumConfigError(
-            "Only a PostgreSQL session store can be migrated.",
-            hint="There is one version of the other stores so far: nothing is to do.",
+            f"Only a PostgreSQL {kind} can be migrated.",
+            hint="Other stores have had only one version so far: there is nothing to migrate.",
         )
-    plain, options = take_options(url, {})
-    if credentials is not None:
-        options = replace(options, credentials=credentials)
-    done: Migration = PORTAL.run(make(plain, options).migrate(dry_run=dry_run, grant_to=grant_to))
+    store = make(*take_options(url, credentials))
+    done: Migration = PORTAL.run(store.migrate(dry_run=dry_run, grant_to=grant_to))
     return done
 
 
@@ -124,31 +136,40 @@ FOR_GOOD = ("ttl", "none")
 SWITCHES = {"allow_eviction": "allow_eviction", "migrate": "migrates"}
 
 
-def take_options(url: str, given: Mapping[str, Any]) -> tuple[str, Options]:
-    """Split our own query options from a URL; a keyword argument beats the URL."""
+def take_options(
+    url: str, credentials: Credentials | None = None, **given: Any
+) -> tuple[str, Options]:
+    """Split our own query options from a URL; a keyword argument takes precedence over the URL."""
     from urllib.parse import parse_qsl, urlencode
 
     bare, _, query = url.partition("?")
     rest: list[tuple[str, str]] = []
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in QUERY:
-            found[QUERY[name]] = None if (name, value) == FOR_GOOD else _seconds(name, value)
-        elif name in SWITCHES:
-            found[SWITCHES[name]] = value == "1"
-        elif name == "replicas" and url.lower().startswith(("redis", "valkey")):
-            found["replicas"] = _count_replicas(value)
-        elif name == "password_file":
-            found["credentials"] = read_from_file(value)
-        else:
+        if (option := _read_option(url, name, value)) is None:
             rest.append((name, value))
+        else:
+            found |= option
     for name, value in given.items():
         found[name] = None if value is None else _seconds(name, value)
+    if credentials is not None:
+        found["credentials"] = credentials
     return (f"{bare}?{urlencode(rest)}" if rest else bare), Options(**found)
 
 
+def _read_option(url: str, name: str, value: str) -> dict[str, Any] | None:
+    """Return one of our own options, under its name in ``Options``; None for any other."""
+    if name in QUERY:
+        return {QUERY[name]: None if (name, value) == FOR_GOOD else _seconds(name, value)}
+    if name in SWITCHES:
+        return {SWITCHES[name]: value == "1"}
+    if name == "replicas" and url.lower().startswith(("redis", "valkey")):
+        return {"replicas": _count_replicas(value)}
+    return {"credentials": read_from_file(value)} if name == "password_file" else None
+
+
 def _seconds(name: str, value: Any) -> float:
-    """Return a length of time: "30s", or seconds as a number or its text."""
+    """Return a duration in seconds: from "30s", or from a number or its text."""
     seconds = parse_duration(value) if isinstance(value, str) else None
     if seconds is None:
         try:
@@ -192,7 +213,7 @@ def read_sqlite_path(url: str) -> str:
 
 
 def check_store_exists(url: str) -> None:
-    """Refuse a store that would be made anew by opening it: there is nothing to look at."""
+    """Refuse a store that opening would create: there is nothing in it to look at."""
     scheme = read_scheme(url)
     if scheme == "memory":
         hint = "Pass the ledger itself, or the URL of a store that is kept."
@@ -249,7 +270,7 @@ def _import_server(extra: str) -> Any:
 
 
 def import_store(module: str, problem: str, hint: str) -> Any:
-    """Import a store that needs what is not everywhere; say what to do where it is missing."""
+    """Import a store with optional dependencies; if one is missing, say how to get it."""
     try:
         return import_module(module)
     except ImportError as exc:
@@ -283,10 +304,6 @@ SCHEMES: dict[str, Callable[[str, Options], Ledger]] = {
     **dict.fromkeys([f"{it}+sentinel" for it in ("redis", "rediss", "valkey", "valkeys")], _redis),
     "postgresql": _postgres,
     "postgres": _postgres,
-}
-MIGRATIONS: dict[str, Callable[[str, Options], Any]] = {
-    "postgresql": _postgres_store,
-    "postgres": _postgres_store,
 }
 
 

@@ -1,4 +1,4 @@
-"""Operations, answers and leases as JSON: for stores that count by themselves, and for SQLite.
+"""Operations, answers and leases as JSON, for stores that count by themselves and for SQLite.
 
 Times are whole microseconds and amounts whole millionths, so that no store and no language rounds
 them.
@@ -194,7 +194,7 @@ def _limit(row: Sequence[Any]) -> Limit:
 
 
 def terms_as_text(step: Reservation | Settlement) -> str:
-    """Return what a lease must know when it ends. Calls of one plan share the text."""
+    """Return what must be known of a lease when it ends. The calls of a plan share the text."""
     key = (id(step.limits), step.tools, getattr(step, "expiry_counts", False))
     known, is_common = _terms_cache.get(key), not step.amounts and not step.accounts
     if known is not None and known[0] is step.limits and is_common:
@@ -214,7 +214,7 @@ def _windows_as_rows(limits: tuple[Limit, ...]) -> list[Any]:
 
 
 def answer_as_text(grant: Grant | None) -> str:
-    """Return what is answered when a reservation is repeated."""
+    """Return the answer to give when a reservation is repeated."""
     assert grant is not None
     counters = "[{},{},{},{},{},{}]".format(*_row(grant.counters))
     if not grant.breaches and grant.per_tool is None:

@@ -9,7 +9,7 @@ a ledger that passes it can be given to a guard as ``backend=``. Methods may be 
   either way. Repeating it with the same call id (a retry after a lost answer) changes nothing and
   gives the same answer. One that neither counts its attempt nor holds a slot is a look: it is
   answered as a call would be now, and changes nothing. Its answer holds the session's counters of
-  that moment, with the call itself; a reservation that asks ``per_tool`` is told those of each tool
+  that moment, with the call itself; a reservation that asks ``per_tool`` gets those of each tool
   as well. Session contracts judge by them: each call must see the ones before it, and none of those
   after it.
 * ``settle`` ends a held call. Success and failure count an execution; release gives every slot

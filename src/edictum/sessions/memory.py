@@ -54,10 +54,11 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(slots=True)
 class Tally:
-    """The counters of one tool. ``held`` are calls in flight.
+    """The counters of one tool.
 
-    ``amounts`` are ``[spent, reserved]`` by name. ``times`` are kept only for limits with a window:
-    pairs of a moment and what it counts for, which is 1 or an amount.
+    ``held`` are calls in flight. ``amounts`` are ``[spent, reserved]`` by name. ``times`` are kept
+    only for limits with a window: pairs of a moment and what it counts for, which is 1 or an
+    amount.
     """
 
     attempts: int = 0
@@ -81,7 +82,7 @@ class Tally:
             self.consecutive_failures += 1
 
     def stamp(self, window: Window, at: float, now: float, value: int = 1) -> None:
-        """Remember a moment, and forget those that no window needs any more."""
+        """Record a moment, and drop those that no window needs any more."""
         times = self.times.setdefault(window.counter, [])
         insort(times, (at, value))
         if window.counter.startswith("amount:"):
@@ -90,7 +91,7 @@ class Tally:
             del times[: -window.keep]
 
     def used_within(self, limit: Limit, now: float) -> int:
-        """Return what counts against a limit with a window: how often, or how much."""
+        """Return what counts against a limit with a window: a number of calls, or an amount."""
         times = self.times.get(limit.moments, [])
         first = bisect_right(times, (now - (limit.window_s or 0), MAX_VALUE))
         if limit.amount is not None:
@@ -136,12 +137,13 @@ class Lease:
 
 
 class ReservationTemplate:
-    """What every call of one tool reserves in its session, worked out once.
+    """What every call of one tool reserves in its session, computed once. Only for limits without a
+    window.
 
-    Only for limits without a window. ``bounds`` are those on counters as (tool, counter, whether
-    calls in flight count, maximum), ``budgets`` the others as (tool, amount, maximum). ``lease``
-    is shared: it says what calls hold that state no amounts, and ``priced`` what the last call held
-    that stated some. ``enforced``: no limit only observes.
+    ``bounds`` are those on counters as (tool, counter, whether calls in flight count, maximum),
+    ``budgets`` the others as (tool, amount, maximum). ``lease`` is shared: it says what calls hold
+    that state no amounts, and ``priced`` what the last call held that stated some. ``enforced``:
+    all limits are enforced.
     """
 
     __slots__ = ("bounds", "budgets", "enforced", "lease", "named", "priced", "tools")
@@ -159,7 +161,9 @@ class ReservationTemplate:
         self.enforced = all(it.enforce for it in limits)
 
     def price(self, amounts: Mapping[str, int]) -> Lease:
-        """Return what a call holds that states amounts; calls of a tool often state the same."""
+        """Return what a call holds that states amounts. Calls of a tool often state the same ones,
+        so the last result is reused.
+        """
         lease = self.priced
         if lease.held.amounts != amounts:
             lease = self.priced = self._make_lease(lease.held.limits, amounts)
@@ -179,17 +183,17 @@ def reservation_template(
 
 
 def _is_spent(used: int, held: int, asked: int | None, maximum: int) -> bool:
-    """Whether a budget has no room. A call that does not state its amount may run while anything
-    is left.
+    """Return whether a budget has no room for the call.
+
+    A call that does not state its amount may run while anything is left.
     """
     return used + held + (asked or 0) >= maximum + (asked is not None)
 
 
 @dataclass(slots=True)
 class SessionState:
-    """The counters of an account, its calls in flight, and how the last calls ended.
-
-    It was last used at ``touched``, and is kept for ``lives_s`` from then on.
+    """The counters of an account, its calls in flight, and how the last calls ended. It was last
+    used at ``touched``, and is kept for ``lives_s`` from then on.
     """
 
     total: Tally = field(default_factory=Tally)
@@ -286,7 +290,7 @@ class MemoryLedger:
     ) -> tuple[int, int] | None:
         """Reserve and count the attempt; return attempts and executions.
 
-        None: nothing was changed, and the call must ask by ``reserve``.
+        Returns None if nothing was changed, and the call must be reserved by ``reserve``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
@@ -329,9 +333,9 @@ class MemoryLedger:
             return total.attempts, total.executions
 
     def try_refuse(self, session_id: str, template: ReservationTemplate) -> tuple[int, int] | None:
-        """Count the attempt of a call that is refused; return attempts and executions.
+        """Count the attempt of a call that is denied; return attempts and executions.
 
-        None: nothing was changed, and the attempt must be counted by ``reserve``.
+        Returns None if nothing was changed, and the attempt must be counted by ``reserve``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
@@ -351,9 +355,9 @@ class MemoryLedger:
     def try_commit(
         self, session_id: str, call_id: str, template: ReservationTemplate, success: bool
     ) -> tuple[int, int] | None:
-        """Settle what ``try_reserve`` took; return attempts and executions.
+        """Settle a call that ``try_reserve`` reserved; return attempts and executions.
 
-        None: nothing was changed, and the call must be settled by ``settle``.
+        Returns None if nothing was changed, and the call must be settled by ``settle``.
         """
         with self._lock:
             state = self._sessions.get(session_id)
@@ -436,9 +440,9 @@ class MemoryLedger:
     def _unheld_accounts(
         self, reservation: Reservation, looks: bool
     ) -> list[tuple[SessionState, Reservation]]:
-        """Return the accounts that do not hold the call yet, each with the call's step there.
+        """Return the accounts that do not hold the call yet, each with the call's step in it.
 
-        Some may hold it, after a reset of its session.
+        After a reset of the call's session, some may hold it.
         """
         unheld = []
         for account in reservation.accounts:
@@ -450,7 +454,9 @@ class MemoryLedger:
         return unheld
 
     def _use(self, key: str, limits: tuple[Limit, ...], looks: bool) -> SessionState:
-        """Return the account of a call, touched unless this is a look; a new one for a too old."""
+        """Return the account of a call, marked as used unless this is a look; a new account if it
+        has expired.
+        """
         if self._ttl_s is None:
             return self._state(key, looks)
         now, state = self._clock(), self._sessions.get(key)
@@ -465,7 +471,7 @@ class MemoryLedger:
         return state
 
     def _sweep(self, now: float) -> None:
-        """Forget some accounts that are too old: more than one for each new one."""
+        """Forget a few expired accounts: more than one for each new account."""
         for _ in range(min(SWEPT_PER_SESSION, len(self._to_sweep))):
             key, state = self._to_sweep.popleft()
             if self._sessions.get(key) is not state:
@@ -479,12 +485,14 @@ class MemoryLedger:
         return now - state.touched > state.lives_s and self._is_idle(state)
 
     def _is_idle(self, state: SessionState) -> bool:
-        """Whether a session has no call in flight, once its leases that ran out are ended."""
+        """Return whether a session has no call in flight, after its overdue leases have been
+        expired.
+        """
         self._expire(state)
         return not state.leases
 
     def _find_breaches(self, state: SessionState, reservation: Reservation) -> tuple[Breach, ...]:
-        """Count the attempt, and return the limits that leave no room for this call."""
+        """Count the attempt, and return the limits that have no room for this call."""
         if reservation.count_attempt:
             self._count_attempt(state, reservation)
         breaches: tuple[Breach, ...] = ()
@@ -593,9 +601,8 @@ class MemoryLedger:
     def _stamp(
         self, state: SessionState, lease: Lease, result: str, used: Mapping[str, int]
     ) -> None:
-        """Remember when a call ran, for limits with a window.
-
-        An execution and its amounts count from its start, a success or failure from its end.
+        """Record when a call ran, for limits with a window. An execution and its amounts count from
+        its start, a success or failure from its end.
         """
         now = self._clock()
         for window in windows_of(lease.held.limits):
@@ -607,7 +614,9 @@ class MemoryLedger:
                 state.tally(window.tool).stamp(window, lease.started, now, amount)
 
     def _end_late(self, state: SessionState, key: str, settlement: Settlement) -> None:
-        """End a call without a lease: settled before, expired, or its session was reset."""
+        """End a call that has no lease any more: it was settled before, has expired, or its session
+        was reset.
+        """
         before = state.recall(key) or ""
         if settlement.result == "release" or before in ("success", "failure", "release"):
             return
@@ -622,7 +631,9 @@ class MemoryLedger:
     def _correct(
         self, state: SessionState, settlement: Settlement, counted: Mapping[str, int]
     ) -> None:
-        """Correct a call that was counted as failed when its lease expired."""
+        """Correct the count of a call that ended after its lease had expired and counted it as
+        failed.
+        """
         more = {name: used - counted.get(name, 0) for name, used in settlement.amounts.items()}
         success, now = settlement.result == "success", self._clock()
         for tool in settlement.tools:
@@ -713,7 +724,7 @@ class MemoryLedger:
 
 
 def attempts_before(used: int, reservation: Reservation) -> int:
-    """Return the attempts that a call is judged by, without its own.
+    """Return the attempts by which a call is judged, without its own.
 
     A call that reserves after its approval was judged by them before.
     """

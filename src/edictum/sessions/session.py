@@ -27,9 +27,8 @@ _T = TypeVar("_T")
 
 
 class Session(SessionReading):
-    """The counters of one session.
-
-    Attributes read the ledger now; ``snapshot()`` reads all of them at one moment.
+    """The counters of one session. Attributes read the ledger now; ``snapshot()`` reads all
+    counters of one moment.
     """
 
     def __init__(self, session_id: str, backend: Ledger | StorageBackend) -> None:
@@ -40,7 +39,9 @@ class Session(SessionReading):
 
     @classmethod
     def of_scope(cls, scope: str, value: object, backend: Ledger | StorageBackend) -> Session:
-        """Return the counters of a scope; its ``session_id`` is a key that no session can have."""
+        """Return the counters of a scope; their ``session_id`` is a key that no session can
+        have.
+        """
         found = cls("scope", backend)
         found.session_id = scope_key(scope, EVERYONE if scope == GLOBAL else value)
         return found

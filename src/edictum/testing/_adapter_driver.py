@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,19 @@ RESULTS: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call that the scripted model makes."""
+    """One tool call that the scripted model makes. ``raw`` is what it sends as the text of its
+    arguments, whatever these are.
+    """
 
     tool: str
     args: dict[str, Any]
     id: str
+    raw: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model sends as arguments, where the framework takes a text."""
+        return json.dumps(self.args) if self.raw is None else self.raw
 
 
 # The model's turns. After the last one, and for an empty one, it answers with a text.
@@ -33,10 +42,10 @@ ModelScript = Sequence[Sequence[ScriptedCall]]
 
 
 class ScriptPlayer:
-    """Gives a scripted model its turns: of one script, or of the script for the speaking user.
+    """Gives a scripted model its turns, from one script or from that of the user who speaks.
 
     A ``script`` for several users is a mapping of their names to scripts. Who speaks is read from
-    what was said last; each user's script goes on from run to run.
+    what was said last; each user's script continues from run to run.
     """
 
     def __init__(self, script: ModelScript | Mapping[str, ModelScript]) -> None:
@@ -74,7 +83,7 @@ class ControlFlow:
 
 
 def point(name: str) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
-    """Mark a test with the point that it proves, and note how it went.
+    """Mark a test with the point that it proves, and record its result.
 
     A test that takes tools is run in each way in which an agent can be run, with tools for it.
     """
@@ -108,10 +117,10 @@ def point(name: str) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
 
 
 class AdapterDriver:
-    """What a driver says about its framework, and what it provides."""
+    """Describes a framework to the suite, and makes its agents."""
 
     framework: ClassVar[str] = ""  # its name in the comparison table
-    distribution: ClassVar[str] = ""  # whose version stands there
+    distribution: ClassVar[str] = ""  # the package whose version the table shows
     cannot: ClassVar[Mapping[str, str]] = {}
     has_call_ids: ClassVar[bool] = True
     # (how the agent runs, which kind of tool): leave out what the framework itself cannot do
@@ -134,6 +143,9 @@ class AdapterDriver:
     shortens_itself: ClassVar[bool] = False
     # False: the adapter is shown texts only, so that a long structure is a long text
     has_structures: ClassVar[bool] = True
+    # True: the model sends its arguments as text, which may be anything; ``build`` takes
+    # ``ScriptedCall.text``
+    takes_text_args: ClassVar[bool] = False
 
     way: str = ""  # in which the agent of the current test runs: "sync" or "async"
 
@@ -168,9 +180,9 @@ class AdapterDriver:
         return self.build(adapter, tools, script)
 
     def resume(self, agent: Any) -> None:
-        """Go on with a run that has paused, in the framework's own way.
+        """Resume a paused run in the framework's own way.
 
-        The answer is in the queue. A framework that must be told one is told a yes.
+        The answer is in the queue. A framework that must be given one gets a yes.
         """
         raise NotImplementedError
 
@@ -225,7 +237,7 @@ class AdapterDriver:
         return agent
 
     def get_results(self, point: str) -> dict[str, str]:
-        """Return where the results of a point are get_results."""
+        """Return the results of a point, which a test adds to."""
         version = metadata.version(self.distribution)
         return RESULTS.setdefault((self.framework, version), {}).setdefault(point, {})
 

@@ -77,7 +77,7 @@ class LargeResultChecks(AdapterDriver):
         self, tools: SuiteTools
     ) -> None:
         if not self.make_adapter(Edictum()).can_store:
-            return  # its form is declared elsewhere, and stays
+            return  # its form is declared elsewhere, so it is not cut
         tool = tools.make("tell", tell_rows)
         answer = self.call_once(Edictum(), tool, max_result_chars=SHOWN_CHARS)
         assert END_OF_NOTICE.format(SHOWN_CHARS) in answer.text, answer.text[-300:]

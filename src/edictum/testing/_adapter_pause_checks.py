@@ -27,7 +27,7 @@ SESSION = "asking"  # some frameworks can only pause a run that names its sessio
 
 
 class AskingGuard:
-    """A guard with a queue, whose contract does not ask any more once a person has answered."""
+    """A guard with a queue, whose contract asks only until a person has answered."""
 
     def __init__(self, folder: str) -> None:
         self._url, self._is_answered = f"sqlite:///{folder}/approvals.db", False
@@ -69,7 +69,7 @@ class PauseChecks(AdapterDriver):
 
     @point("pauses")
     def test_a_run_pauses_and_goes_on_after_the_answer(self, tools: SuiteTools) -> None:
-        """Fail if a person who said no is not heard because the contract asks no more."""
+        """Fail if a person's no is ignored because the contract no longer asks."""
         for approved in (True, False):
             with _open_guard() as asking:
                 agent = self.build_pausing(*self._prepare(asking, tools, session_id=SESSION))
@@ -120,7 +120,7 @@ def _open_guard() -> Iterator[AskingGuard]:
 
 @contextmanager
 def _listen() -> Iterator[list[str]]:
-    """Yield what is said about waiting, as soon as it is said."""
+    """Yield the list of log messages about waiting, which grows as they are written."""
     said: list[str] = []
 
     class Listener(logging.Handler):

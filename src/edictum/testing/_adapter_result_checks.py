@@ -197,7 +197,7 @@ class ResultChecks(AdapterDriver):
 
     @point("limit")
     def test_no_person_is_asked_about_a_refund_beyond_the_budget(self, tools: SuiteTools) -> None:
-        """Fail if what a tool states does not reach the ledger with its calls."""
+        """Fail if the amounts that a tool states do not reach the ledger with its calls."""
         backend = InMemoryApprovalBackend(True)
         guard = self._make_budget_guard(contracts=[ask_first], approval_backend=backend)
         script, made = make_script("refund", "40", "40.0", "40.00"), tools.make("refund", refund)
@@ -300,7 +300,7 @@ class ResultChecks(AdapterDriver):
 
     @point("fails closed")
     def test_a_tool_that_must_run_elsewhere_does_not_run_here(self, tools: SuiteTools) -> None:
-        """Fail if the tool runs here all the same, or if the denial ends the run."""
+        """Fail if the tool runs here anyway, or if the denial ends the run."""
         guard = Edictum(tools={self.guard_name.format("look"): {"run_in": "process"}})
         answer = self.call_once(guard, tools.make("look", look), session_id="s")
         assert tools.ran == [], "the tool ran here"

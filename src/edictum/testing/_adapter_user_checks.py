@@ -30,7 +30,7 @@ class UserChecks(AdapterDriver):
             user: [*([call] for call in calls[:2]), [], *([call] for call in calls[2:])]
             for user, calls in _make_calls().items()
         }
-        guard, agent = self._build_shared(tools, scripts)
+        guard, agent = self._build_shared_agent(tools, scripts)
         for user in [*USERS, *USERS]:
             self._play_as(agent, user)
         self._check_users(guard, tools)
@@ -38,7 +38,7 @@ class UserChecks(AdapterDriver):
     @point("users")
     def test_users_who_run_one_agent_at_once_are_counted_apart(self, tools: SuiteTools) -> None:
         """Fail if the adapter keeps the current user in a place that runs share."""
-        guard, agent = self._build_shared(
+        guard, agent = self._build_shared_agent(
             tools, {user: [calls] for user, calls in _make_calls().items()}
         )
         if self.way == "async":
@@ -48,7 +48,7 @@ class UserChecks(AdapterDriver):
                 list(pool.map(lambda user: self.run_as(agent, user), USERS))
         self._check_users(guard, tools)
 
-    def _build_shared(
+    def _build_shared_agent(
         self, tools: SuiteTools, scripts: Mapping[str, ModelScript]
     ) -> tuple[Edictum, Any]:
         guard = Edictum(limits=OperationLimits(max_tool_calls=LIMIT))

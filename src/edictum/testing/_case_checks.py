@@ -22,7 +22,7 @@ CASE_KEYS = (
     *("call", "session", *BODY_KEYS, "env", "now", "want"),
 )
 COUNTS = ("attempts", "executions", "successes", "failures", "consecutive_failures")
-# what can come out, where that is one of a few words
+# the possible results, where they are a fixed set of words
 WORDS: Mapping[str, tuple[str, ...]] = {
     "decision": ("allow", "deny", "approve"),
     "outcome": ("executed", "failed", "timeout", "denied"),

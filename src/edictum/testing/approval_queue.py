@@ -275,7 +275,7 @@ class ApprovalQueueConformance(ApprovalConformance):
 
     @_in_loop
     async def test_a_process_hears_of_answers_to_questions_of_others(self) -> None:
-        """Fail if a run that has paused is not woken, or if its answer is claimed by that."""
+        """Fail if a paused run is not woken, or if waking it claims its answer."""
         queue = self.open_queue()
         asked = [await self._ask_for(queue, f"c-{number}") for number in range(3)]
         ids = [it.approval_id for it in asked]
@@ -376,7 +376,7 @@ class ApprovalQueueConformance(ApprovalConformance):
 
     @_in_loop
     async def test_a_revoked_yes_stops_the_call(self) -> None:
-        """Fail if a yes that was taken back, even after the call has claimed it, starts a tool."""
+        """Fail if a revoked yes starts a tool, even when the call had claimed it before."""
         queue = self.open_queue()
         request = await self._ask_and_claim(queue)
         await self.open_queue().revoke(request.approval_id, approver="ann")
@@ -579,9 +579,9 @@ class ApprovalQueueConformance(ApprovalConformance):
 
     @_in_loop
     async def test_a_grant_that_cannot_be_given_is_an_error(self) -> None:
-        """Fail if the question is lost by that."""
+        """Fail if the error loses the question."""
         queue = self.open_queue()
-        request = await self._ask_for(queue)  # it is not known what a grant would be bound to
+        request = await self._ask_for(queue)  # a grant needs metadata to bind it
         past = datetime.now(UTC) - timedelta(hours=1)
         bound = await self._ask_for(queue, "c-2", more=_bind())
         for asked, terms in ((request, GrantTerms()), (bound, GrantTerms(until=past))):
@@ -629,7 +629,7 @@ class ApprovalQueueConformance(ApprovalConformance):
         assert (answered.precedent, answered.context) == (None, context)
 
     @_in_loop
-    async def test_of_the_answers_with_a_nonce_one_is_taken(self) -> None:
+    async def test_only_one_answer_per_nonce_counts(self) -> None:
         """Fail if a link could answer twice where several persons must agree."""
         queue = self.open_queue()
         two = {"approvers": [Approvers(count=2).as_dict()], "askers": ["ask"]}

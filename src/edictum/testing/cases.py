@@ -45,7 +45,7 @@ _SESSION_ID = "case"
 
 
 class CaseFailed(AssertionError):
-    """A case did not come out as it says."""
+    """The result of a case differs from what the case states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ WANTS: dict[str, Callable[[Observed], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case; ``check`` raises CaseFailed with all that came out otherwise."""
+    """One case; ``check`` raises CaseFailed with every difference."""
 
     note: str
     data: Mapping[str, Any]
@@ -122,7 +122,7 @@ class Case:
             raise CaseFailed(f"{self.note}:\n  " + "\n  ".join(problems))
 
     def problems(self) -> list[str]:
-        """Return what came out otherwise than the case says."""
+        """Return every difference between the result and the case."""
         want: Mapping[str, Any] = self.data["want"]
         if "load_error" in want:
             return self._load_problems(str(want["load_error"]))

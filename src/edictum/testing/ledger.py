@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 def limits(**given: Any) -> Limits:
     """Return limits with everything off that is not given."""
-    return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compiled()
+    return OperationLimits(**{"max_attempts": None, "max_tool_calls": None, **given}).compile()
 
 
 def limit_rate(metric: Metric, maximum: int, window_s: float, **more: Any) -> Limit:
@@ -91,7 +91,7 @@ class Book:
         return [self.run(str(number), result, bounds) for number, result in enumerate(results)]
 
     def look(self, call: str, bounds: Limits = (), **more: Any) -> Grant:
-        """Ask what a call would be answered, changing nothing."""
+        """Return what a call would be answered, without changing anything."""
         return self.reserve(call, bounds, count_attempt=False, hold=False, **more)
 
     def renew(self, call: str, lease_s: float, sid: str = "s") -> bool:
@@ -195,7 +195,9 @@ class LedgerConformance:
         assert book.totals() == (1, 1, 1, 0, 0, 0)
 
     def test_results_are_counted_in_their_order(self) -> None:
-        """Fail if a failure does not count, a success does not end a row, or a release counts."""
+        """Fail if a failure does not count, a success does not end a run of failures, or a release
+        counts.
+        """
         cases: dict[tuple[Result, ...], tuple[int, ...]] = {
             ("failure", "failure"): (2, 2, 0, 2, 2, 0),
             ("failure", "failure", "success", "failure"): (4, 4, 1, 3, 1, 0),
@@ -320,7 +322,7 @@ class LedgerConformance:
         assert book.totals() == (2, 2, 2, 0, 0, 0)
 
     def test_a_session_that_was_only_looked_at_is_not_there(self) -> None:
-        """Fail if a look makes a session, or a session above it, that was never used."""
+        """Fail if a read creates a session, or a parent session, that was never used."""
         book = self.open()
         parents = () if "parents" in self.exceptions else ("above the looked at",)
         assert book.look("look", limits(max_tool_calls=1), sid="looked at", parents=parents).granted
@@ -382,7 +384,7 @@ class LedgerConformance:
         assert [book.run("call_1", "success", bounds) for _ in range(3)] == [True, True, False]
         assert book.totals() == (3, 2, 2, 0, 0, 0)
 
-    # --- What session contracts are told ----------------------------------------------------------
+    # --- What session contracts see ---------------------------------------------------------------
 
     def test_a_grant_holds_the_counters_of_its_moment(self) -> None:
         """Fail if a session contract does not see what happened before the call."""
@@ -504,7 +506,7 @@ class LedgerConformance:
                 assert book.totals() == totals
 
     def test_a_renewed_lease_holds_on(self) -> None:
-        """Fail if a call that takes long loses its slot although its worker lives."""
+        """Fail if a long call loses its slot although its worker is alive."""
         book, bounds = self.open("expiry"), limits(max_tool_calls=1)
         book.reserve("a", bounds, lease_s=self.lease_s)
         assert book.renew("a", 100)
@@ -544,7 +546,7 @@ class LedgerConformance:
                 granted = book.run_many(4, bounds, result=result, prefix=prefix)
                 assert granted == [True, True, False, False], metric
                 self.outlast_lease()
-            assert book.totals() == totals, metric  # a row goes on until a success
+            assert book.totals() == totals, metric  # a run of failures lasts until a success
 
     def test_a_call_in_flight_counts_in_a_window(self) -> None:
         book, bounds = self.open("windows"), (limit_rate(Metric.SUCCESSES, 1, self.lease_s),)
@@ -588,7 +590,7 @@ class LedgerConformance:
         assert not book.run("c", "success", bounds)
 
     def test_an_expired_irreversible_call_counts_in_windows(self) -> None:
-        """Fail if a crash is a way around a limit with a window."""
+        """Fail if a crash evades a limit with a window."""
         book, bounds = self.open("windows", "expiry"), (limit_rate(Metric.EXECUTIONS, 1, 1_000),)
         self.reserve_and_expire(book, "a", bounds, expiry_counts=True)
         assert not book.reserve("b", bounds).granted
@@ -596,7 +598,7 @@ class LedgerConformance:
     # --- Windows on failures in a row -------------------------------------------------------------
 
     def test_a_success_closes_a_breaker_with_a_window(self) -> None:
-        """Fail if failures before the last success count towards the row."""
+        """Fail if failures before the last success count towards the run of failures."""
         book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
         mixed: tuple[Result, ...] = ("failure", "success", "failure", "success")
         assert all(book.run_each(*mixed, "failure", "failure", bounds=bounds))
@@ -605,7 +607,7 @@ class LedgerConformance:
         assert breaches_of(refused) == [("2 in 1000", 2, 0)]
 
     def test_a_success_of_a_call_without_the_limit_closes_a_breaker_too(self) -> None:
-        """Fail if the row of a window is another row than the counter's."""
+        """Fail if the window and the counter disagree on the failures in a row."""
         book, bounds = self.open("windows"), (limit_rate(Metric.CONSECUTIVE_FAILURES, 2, 1_000),)
         assert book.run_each("failure", "failure", bounds=bounds) == [True, True]
         assert book.run("c", "success")
@@ -788,7 +790,7 @@ class LedgerConformance:
         assert book.reserve("1", bounds, **terms).granted
         book.reset("child")
         book.reset("middle")
-        for _ in range(2):  # its own slot, attempt and amount do not stand in its way
+        for _ in range(2):  # its own slot, attempt and amount do not count against it
             assert book.reserve("1", bounds, **terms).granted
         for sid in ("child", "middle", "root"):
             assert (book.totals(sid), book.amount(sid=sid)) == ((1, 0, 0, 0, 0, 1), (0, 10)), sid
@@ -894,7 +896,7 @@ class LedgerConformance:
         assert book.run("d", accounts=scopes)
 
     def test_leases_in_scopes_are_renewed_and_expire_with_their_call(self) -> None:
-        """Fail if a crashed worker's slots in a scope are lost, or a living one's given away."""
+        """Fail if a crashed worker's slots in a scope are lost, or a live one's released."""
         book, scopes = self.open("expiry"), (Account(ALICE, TOOL, limits(max_tool_calls=1)),)
         book.reserve("a", accounts=scopes, lease_s=self.lease_s)
         assert book.renew("a", 100)

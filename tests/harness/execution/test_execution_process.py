@@ -202,9 +202,10 @@ async def test_a_call_that_never_got_a_worker_has_not_begun(tmp_path: Path) -> N
     pool.close()
 
 
-async def test_a_deadline_before_the_interpreter_is_up_means_not_begun() -> None:
-    pool = ProcessPool()
-    outcome = await Edictum(execution=pool).dispatch("pay", {}, bodies.spin, timeout_s=0.001)
+async def test_a_deadline_before_the_interpreter_is_up_means_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(60)\n")
+    pool = ProcessPool(env={"PYTHONPATH": str(tmp_path)})
+    outcome = await Edictum(execution=pool).dispatch("pay", {}, bodies.spin, timeout_s=0.05)
     assert isinstance(outcome, ToolTimeout)
     assert not outcome.effect_unknown
     pool.close()
@@ -595,6 +596,11 @@ def test_too_few_processes_is_a_failure_of_the_call(guard: Edictum) -> None:
     """The operating system refuses a new process, here for want of descriptors; what was taken is
     given back.
     """
+    warm = ProcessPool(max_workers=1)  # loads what a failing call needs, which takes descriptors
+    assert isinstance(
+        Edictum(execution=warm).dispatch_sync("crash", {"code": 7}, bodies.crash), ToolFailure
+    )
+    warm.close()
     pool = ProcessPool(max_workers=1)
     small = Edictum(execution=pool)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,8 +2,8 @@
 
 ``cd sub && cat ../x`` reads ``x`` beside ``sub``. After ``cd`` and ``&&`` the new directory is
 certain until the chain ends; behind ``;`` or ``||`` the old one is possible too, and a path must
-then be inside from each of them. A line that begins with ``cd`` to a directory by its full name,
-which is there, runs in it from then on.
+then be inside from each of them. A line that begins with ``cd`` to the absolute path of an existing
+directory runs in that one from then on.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _repeated_targets(commands: Sequence[Simple], values: Values) -> list[str]:
 
 
 def _surely_changes(simple: Simple, targets: list[str]) -> bool:
-    """Return whether a line begins with this ``cd``, whose target is there."""
+    """Return whether a line begins with this ``cd``, whose target is an existing directory."""
     begins = not simple.before and not simple.depth and not simple.redirects
     is_plain = [word.literal for word in simple.words] == ["cd", *targets] and len(targets) == 1
     if not (begins and is_plain and simple.after in (";", "\n", "&&", "||")):
@@ -90,7 +90,7 @@ def _surely_changes(simple: Simple, targets: list[str]) -> bool:
 
 
 def follow_directories(commands: Sequence[Simple], start: Sequence[str]) -> Values:
-    """Return the values of all variables, PWD and OLDPWD being every directory that is reached."""
+    """Return the values of all variables, every reached directory for PWD and OLDPWD."""
     changes = sum(bool(_cd_words(simple)) for simple in commands)
     places, values = list(start), assigned_values(commands, start)
     for _ in range(changes):  # one may lead to the next by way of $PWD
@@ -141,7 +141,7 @@ def _cd_targets(simple: Simple, values: Values) -> list[str]:
 
 
 def _goes_back(simple: Simple) -> bool:
-    """Return whether a command goes to a directory that the shell remembers."""
+    """Return whether a command changes to a directory that the shell remembers."""
     words = _cd_words(simple)
     first = next((word.literal for word in command_words(simple)), None)
     turns = bool(words) and words[0].literal == "pushd"

@@ -1,8 +1,8 @@
 """Find the programs that a command line runs, even behind wrappers and in scripts given as text.
 
-``split`` is the seam: it turns a line into simple commands, and everything else here only reads
-what it returns. ``programs_of`` follows wrappers (``sudo env nice rm``) from one program to the
-next; ``read_commands`` also reads the scripts that a command carries as text (``bash -c '...'``,
+``split`` turns a line into simple commands, and everything else here reads only what it returns.
+``programs_of`` follows wrappers (``sudo env nice rm``) from one program to the next;
+``read_commands`` also reads the scripts that a command carries as text (``bash -c '...'``,
 ``eval``, ``trap``). What is known only at run time (``$TOOL x``, ``eval "$(...)"``, ``... | sh``)
 is ``Unreadable``.
 """
@@ -63,7 +63,7 @@ STEERING_VARIABLES = names(
 INPUT_SHELLS = frozenset(
     {"su", "runuser", "script", "chroot", "unshare", "nsenter", "nix-shell", "sudo", "doas"}
 )
-# Programs to which one more word can be a program or a script.
+# Programs for which one more word can be a program or a script.
 OPEN_ENDED = (
     SHELLS
     | frozenset(WRAPPERS)
@@ -73,7 +73,7 @@ OPEN_ENDED = (
     | {"trap", "alias"}
 )
 PIPES = ("|", "|&")
-# Programs that print names of files, and what stands for such a name in a script.
+# Programs that print names of files, and the placeholder for such a name in a script.
 LISTING = frozenset({"find", "bfs", "fd", "fdfind", "ls"})
 FOUND = "\uf8ff"
 REDEFINING = frozenset({"alias", "eval", "source", ".", "enable", "hash", "builtin", "exec"})
@@ -164,8 +164,8 @@ def _fill_in(script: str, outer: Sequence[Program], feeder: Simple | None) -> st
 
 
 def _puts_file_names(program: Program, feeder: Simple | None) -> bool:
-    """Return whether a program replaces its mark by names of files: those that it finds itself, or
-    that ``find`` and ``ls`` print for it.
+    """Return whether a program replaces its placeholder by names of files: those that it finds
+    itself, or that ``find`` and ``ls`` print for it.
     """
     listers = programs_of(feeder) if feeder is not None and program.name == "xargs" else [program]
     return len(listers) == 1 and listers[0].name in LISTING

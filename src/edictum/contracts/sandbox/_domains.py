@@ -1,13 +1,13 @@
 """Find the hosts that a text names, and judge whether they are allowed.
 
-A host is normalized before it is matched: user information cut off, percent-decoded, lower case, no
+A host is normalized before it is matched: without user information, percent-decoded, lower case, no
 trailing dot, international names in their ASCII form, every spelling of an IP address
 (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``) as the usual one. What cannot be normalized, or
 what programs read in different ways, is ``Ambiguous`` and refused.
 
-Where a host ends is read twice: as in a sentence (``see https://a.com, please``) and as a client
-does, for which everything up to the next ``/``, ``?`` or ``#`` belongs to the host: to it,
-``https://a.com;x@b.com/`` is at ``b.com``.
+The end of a host is found in two ways: as in a sentence (``see https://a.com, please``) and as a
+client does, which reads everything up to the next ``/``, ``?`` or ``#`` as the authority: a client
+sends ``https://a.com;x@b.com/`` to ``b.com``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ URL_KEYS = names(
     "url urls uri uris href host hosts hostname domain domains endpoint base_url api_base server"
     " website proxy webhook webhook_url callback_url origin"
 )
-# A name with one of these endings is a host; `main.py` and `notes.md` are files, although countries
-# have these endings.
+# A name with one of these endings is a host; `main.py` and `notes.md` are files, although `.py` and
+# `.md` are country domains.
 HOST_ENDINGS = names(
     "com net org io dev ai app co edu gov mil int info biz xyz top site online shop club cloud tech"
     " me tv us uk de fr nl eu ru cn jp kr in br au ca ch at be it es se no dk fi pl cz ua tr il za"
     " mx ar su onion local localhost internal lan corp home arpa"
 )
-# Programs that connect to what they are given, by the operands that are addresses there even
-# without a dot: every one, the first one, or those with a colon.
+# Programs that connect to their operands, with the operands that are addresses even without a dot:
+# all, the first, or those with a colon.
 ADDRESSES: dict[str, str] = {
     **dict.fromkeys(names("curl wget aria2c lynx links w3m elinks nmap"), "every"),
     **dict.fromkeys(
@@ -76,7 +76,7 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "ping": names("-c -F -I -i -l -M -m -p -Q -S -s -T -t -W -w"),
     "dig": names("-b -c -f -k -p -q -t -x -y"),
 }
-# Options of these programs whose value is a host after all.
+# Options of these programs whose value is a host.
 HOST_OPTIONS: dict[str, frozenset[str]] = {
     "curl": names(
         "-x --proxy --preproxy --url --socks4 --socks4a --socks5 --socks5-hostname --doh-url"
@@ -92,14 +92,14 @@ _SLASHES = re.compile(r"[/\\]{2,}")
 _LOOSE_URL = re.compile(r"(?<![\w+.-])(?:https?|wss?|ftp):(?![/\\]{2})[/\\]?(?=\S)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"[^/?#\s\"'<>|;,)}`\\]{0,512}")
 _MAX_REST = 2048
-# What a client takes for the authority; the character before the address may say where it ends.
+# What a client reads as the authority; the character before the address may tell where it ends.
 _REST_IN_TEXT = re.compile(rf"[^/?#\s]{{0,{_MAX_REST}}}")
 _REST_ALONE = re.compile(rf"(?:(?!\s{{1,8}}\w+:[/\\])[^/?#]){{0,{_MAX_REST}}}")
 _REST_INSIDE = {
     pair[0]: re.compile(rf"[^/?#{re.escape(pair[1])}]{{0,{_MAX_REST}}}")
     for pair in ('""', "''", "``", "()", "<>", "[]", "{}")
 }
-_DROPPED = re.compile(r"[\t\r\n]+")  # clients drop them, wherever they stand
+_DROPPED = re.compile(r"[\t\r\n]+")  # clients drop these anywhere in an address
 _IGNORED = re.compile(r"[\x00-\x20]*")  # what clients drop before an address
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}:\Z")
 _STARTS_AS_URL = re.compile(
@@ -222,7 +222,7 @@ def _without_user(authority: str) -> Iterator[str]:
 
 
 def _authority_of_client(text: str, start: int) -> str:
-    """Return everything that a client may take for the authority."""
+    """Return everything that a client may read as the authority."""
     slashes = start
     while slashes and text[slashes - 1] in "/\\":
         slashes -= 1
@@ -299,7 +299,7 @@ def _follows_unknown_option(name: str, index: int, texts: list[str]) -> bool:
 
 
 def _listens(name: str, texts: list[str]) -> bool:
-    """Return whether the program waits at a port, as ``nc -l 8080`` does."""
+    """Return whether the program listens on a port, as ``nc -l 8080`` does."""
     listens = any(text[:1] == "-" and "l" in text for text in texts)
     return name in ("nc", "ncat", "netcat") and listens
 
@@ -347,7 +347,7 @@ class DomainBounds:
         try:
             hosts = [*hosts_in(text), *bare_hosts(_WHOLE_URL.sub(" ", text))]
             addresses = [text] if sure else []
-            if found := _NAMED_HOST.match(text):  # an address by what stands before it
+            if found := _NAMED_HOST.match(text):  # a prefix shows that it is an address
                 addresses.append(found.group(1))
             for address in addresses:
                 hosts += sure_host(address.strip(), alone=not hosts)

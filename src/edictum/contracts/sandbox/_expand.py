@@ -1,7 +1,7 @@
 """Expand words: find what a word may become once variables and braces are filled in.
 
 Values come from the assignments of the same line, then from the environment (the tool is usually a
-child of this process). A variable that neither knows is empty, as in a shell: ``$UNSET/etc`` is
+child of this process). A variable that is set in neither is empty, as in a shell: ``$UNSET/etc`` is
 judged as ``/etc``.
 """
 
@@ -21,7 +21,8 @@ MAX_VALUES = 256
 MAX_BRACED = 8192
 MAX_TRIMMED = 1024
 MAX_CHARACTERS = 1_000_000  # of all values together: `b=$a$a; c=$b$b; ...` doubles at each step
-# How often a loop or a function is followed: two steps make ".." of dots, the third one shows it.
+# How many rounds of a loop or function are followed: two can build ".." from dots, the third uses
+# it.
 ROUNDS = 3
 Values = Mapping[str, tuple[str, ...]]
 
@@ -33,10 +34,10 @@ _EVERY_ELEMENT = ("[@]:", "[*]:")
 _LIST_VALUE = re.compile(r"[^/]*/[^:]*:")
 _DEFAULT_OPERATORS = (":-", ":=", ":+", ":?", "-", "=", "+", "?")
 REPEATING = frozenset({"for", "while", "until", "select", "function", "do", "{"})
-# What paths are cut at anyway, so that it does no harm when a shell splits words there as well.
+# Characters at which paths are cut anyway: a shell that splits words there hides nothing.
 _HARMLESS_SEPARATORS = frozenset(" \t\n,:;=|&@!#")
 _SEPARATORS = "IFS makes a shell split words in other places; write 'IFS=, read' or leave it out"
-# Programs of the shell that set the variables they are given by name.
+# Shell commands that set the variables named in their operands.
 SETTERS = frozenset(
     {"read", "mapfile", "readarray", "printf", "getopts", "declare", "typeset", "local", "let"}
 )
@@ -46,7 +47,7 @@ _PRINTS_DIRECTORY = ("pwd", "pwd -P", "pwd -L", "git rev-parse --show-toplevel")
 
 
 def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return every value that the commands give to a variable, with what a shell always knows."""
+    """Return every value that the commands give to a variable, and those that shells always set."""
     values: dict[str, tuple[str, ...]] = {
         "HOME": (os.path.expanduser("~"),),
         "PWD": tuple(bases),
@@ -149,7 +150,7 @@ def _refuse_separators(name: str, texts: Iterable[str], word: Word, simple: Simp
 
 
 def texts_of(word: Word, values: Values) -> list[str]:
-    """Return every text that the word may stand for; raise Unreadable for too many."""
+    """Return every text that the word may expand to; raise Unreadable for too many."""
     if (literal := word.literal) is not None:
         return list(expand_braces(literal)) if word.expands else [literal]
     texts = _combine([_part_texts(part, values) for part in word.parts], word)
@@ -207,7 +208,7 @@ def _environment_value(variable: Variable) -> str:
 
 
 def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
-    """Refuse a pattern that an output, a quote or a variable makes another one at run time."""
+    """Refuse a pattern that an output, a quote or a variable may change at run time."""
     is_subscript = operand.startswith("[") and operand.endswith("]")
     if is_subscript or not operand.startswith(_CHANGING) or _is_as_written(variable):
         return
@@ -226,7 +227,7 @@ def _unknown_expansion(name: str, operand: str) -> Unreadable:
 
 
 def _apply_operand(value: str, operand: str, name: str) -> Iterator[str]:
-    """Return what ``${name<operand>}`` may be for one value."""
+    """Return what ``${name<operand>}`` may expand to for one value."""
     if operand.startswith(_EVERY_ELEMENT):
         operand = ""
     if operand.startswith("["):
@@ -258,7 +259,7 @@ def _behind_subscript(operand: str, name: str) -> str:
 
 
 def _trim(value: str, operand: str, name: str) -> str:
-    """Return ``${name#start}`` or ``${name%end}``; the sign twice takes off as much as possible."""
+    """Return ``${name#start}`` or ``${name%end}``; a doubled sign removes as much as possible."""
     sign, longest = operand[0], operand[1:2] == operand[0]
     pattern = operand[1 + longest :]
     if not set("[\\(").isdisjoint(pattern) or len(value) > MAX_TRIMMED:
@@ -281,7 +282,7 @@ def _substitute(value: str, operand: str, name: str) -> str:
 
 
 def expand_braces(text: str) -> Iterator[str]:
-    """Return ``a{b,c}`` as ``ab`` and ``ac``; the innermost first, which finds the same set."""
+    """Return ``a{b,c}`` as ``ab`` and ``ac``; the innermost first, which gives the same set."""
     waiting, made = [text], 0
     while waiting:
         current = waiting.pop()

@@ -304,7 +304,7 @@ WITHOUT_PATHS = names(
     " disown read getopts let unset set shopt shift exit return break continue type which whereis"
     " whatis apropos ulimit umask clear reset"
 )
-# How many of a program's first operands are names of its own, and not paths when they look plain.
+# How many of a program's first operands are its own names, not paths when they look plain.
 SUBCOMMANDS: dict[str, int] = {
     **dict.fromkeys(names("git hg svn go cargo rustup pip pip3 uv poetry pipenv conda"), 1),
     **dict.fromkeys(names("brew apt apt-get dnf yum apk snap terraform helm bundle gem mix"), 1),
@@ -312,7 +312,7 @@ SUBCOMMANDS: dict[str, int] = {
     **dict.fromkeys(names("npm pnpm yarn bun docker podman gh glab aws gcloud az kubectl"), 2),
     **dict.fromkeys(names("make gmake ninja rake invoke tox nox"), ALL),
 }
-# What of an expression of find is a path; everything else in it is text.
+# Which parts of a find expression are paths; all others are text.
 FIND_FILES = names(
     "-newer -anewer -cnewer -samefile -fprint -fprint0 -fprintf -fls -files0-from -f"
 )

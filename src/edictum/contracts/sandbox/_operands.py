@@ -10,7 +10,7 @@ value: ``sort -Tt`` works in the directory ``t``, and the word behind it is a fi
 operand, options are trusted only where the program itself accepts them there.
 
 What is certainly a path matters only in a working directory that lies outside (``Naming``). There
-the options are read generously: a word that is taken for a path by mistake is refused.
+options are read loosely: a word that is mistaken for a path is refused.
 """
 
 from __future__ import annotations

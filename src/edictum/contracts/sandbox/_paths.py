@@ -32,7 +32,7 @@ MAX_ENTRIES = 100_000  # of directories, while matching wildcards
 DIRECTORY_COST = 100  # opening a directory, in entries
 MAX_PATTERN = 1024
 MAX_WILDCARDS = 24
-# Devices from which nothing can be learned and in which nothing is kept.
+# Devices that reveal nothing and store nothing.
 HARMLESS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 _FULL_PATH = "; the working directory lies outside as well, so write the full path"
@@ -47,7 +47,7 @@ MAX_SPLITS = 16
 _HOME_OF = re.compile(r"~[A-Za-z_+-]?[\w.-]*")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPE = re.compile(r"\\[xuU0-7]")
-_VERSION = re.compile(r"~\d+(?:\.[\w-]+)+\Z")  # no user is called like that
+_VERSION = re.compile(r"~\d+(?:\.[\w-]+)+\Z")  # no user has such a name
 # What looks like a path behind a cut but never is one: `app/[id]/x`, `(auth)/x`, `{{name}}/x`,
 # `C#/x`, `</p>`, `#!/bin/sh`.
 _BRACKETED_NAME = re.compile(r"(?:\[[\w. -]+\]|\([\w. -]+\)|\{\{[\w. -]+\}\}|(?<=\w)#)(?=/)")
@@ -68,8 +68,8 @@ class Naming(Enum):
     """What a relative name without ``..`` is, when the working directory lies outside."""
 
     PATH = auto()  # certainly a path: judged
-    WORD = auto()  # perhaps: judged when something of that name is there
-    TEXT = auto()  # certainly none
+    WORD = auto()  # possibly a path: judged if something of that name exists
+    TEXT = auto()  # certainly not a path
 
 
 class TooMany(ValueError):

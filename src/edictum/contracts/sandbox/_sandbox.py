@@ -64,7 +64,7 @@ PROSE_KEYS = names(
     " file_text insert_text title comment reason thought explanation summary note notes query"
     " question instructions task"
 )
-# What goes into the file that the call names beside it is text and opens nothing.
+# The content of the file that the call names beside it: text, which opens nothing.
 FILE_KEYS = names("path file file_path filepath filename file_name")
 FILE_TEXT_KEYS = names(
     "content contents old_string new_string old_str new_str file_text insert_text"
@@ -84,7 +84,7 @@ _NAME_WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 Role = Literal["command", "path", "prose", "other"]
-_TEXT_ROLES = ("path", "command")  # nothing but text can be judged as one of these
+_TEXT_ROLES = ("path", "command")  # a value under these keys must be text
 
 
 @dataclass(frozen=True, slots=True)

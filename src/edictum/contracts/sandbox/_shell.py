@@ -3,10 +3,10 @@
 The reader is *flat on purpose*. It builds no syntax tree; it finds every word and every redirection
 that a shell could see, at every depth (``$(...)``, backticks, ``<(...)``, subshells,
 here-documents), and cuts them into simple commands at the control operators. A structure that it
-misunderstands therefore costs precision, never a word. What it must get right is quoting, because a
-wrong quote hides words: whatever leaves a quote or a bracket open is ``Unreadable``, and callers
-refuse it. So is what ``sh`` (dash) and ``bash`` read in different ways, because nothing here says
-which of them will run the line.
+misunderstands therefore makes it less precise, but never hides a word. What it must get right is
+quoting, because a wrong quote hides words: whatever leaves a quote or a bracket open is
+``Unreadable``, and callers refuse it. So is what ``sh`` (dash) and ``bash`` read in different ways,
+because nothing here says which of them will run the line.
 
 Every character is consumed once and nesting is bounded, so the time is linear in the text.
 """
@@ -305,12 +305,12 @@ class _Reader:
             raise Unreadable("a line ends inside an operator")
 
     def refuse_misplaced_operator(self, operator: str) -> None:
-        """Refuse an operator between the elements of an array: bash goes on with the next line."""
+        """Refuse an operator between elements of an array: bash continues with the next line."""
         if self.only is not None and operator not in self.only:
             raise Unreadable(f"'{operator}' does not belong between the words of a bracket")
 
     def skip_documents(self, line_end: int) -> None:
-        """Go on behind the here-documents of the line that ends here."""
+        """Skip the here-documents of the line that ends here."""
         if self.document_line not in (None, line_end):
             raise Unreadable(_DOCUMENT_START)
         self.at = max(self.at, self.document_end)
@@ -347,7 +347,7 @@ class _Reader:
         self.before = after
 
     def read_nested_commands(self) -> tuple[Simple, ...]:
-        """Read the commands of an inner shell in place, and go on behind its bracket."""
+        """Read the commands of an inner shell in place, and continue behind its bracket."""
         return self.include(self.read_bracket(self.at).found)
 
     def read_bracket(self, start: int, only: str | None = None) -> _Reader:

@@ -2,7 +2,8 @@
 
     identify -> before-hooks -> contracts -> [approval] -> reserve -> session contracts -> record
 
-Until the tool runs, any failure denies the call.
+Until the tool runs, any failure denies the call. The attempt of a denied call is counted too, by a
+reservation that takes no slot.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from edictum.core.contract import Contract, Mode
 from edictum.core.decide import as_answer, decide_before, describe, explain_failure
 from edictum.core.decision import Decision, Failed, HookAnswer, Objection
 from edictum.core.effects import Effect, Ran, RunTool, Withdraw
-from edictum.core.events import CALL_ALLOWED, Entry, denied
+from edictum.core.events import CALL_ALLOWED, Entry, make_denied_entry
 from edictum.core.hooks import HookResult
 from edictum.core.lifecycle.approval import obtain_approval
 from edictum.core.lifecycle.questions import recall_question
@@ -50,7 +51,7 @@ RawAnswers = Sequence[tuple[Contract, Any]]
 
 @record
 class Admission:
-    """What was decided about a call before its tool runs, and the counters it was decided by."""
+    """The decision about a call before its tool runs, and the counters that it was based on."""
 
     run: RunTool
     decision: Decision
@@ -76,7 +77,7 @@ class Admission:
             self, decision=decision, denial_reason=denial_reason, recorded=False, opening=None
         )
 
-    def deny_unrecorded(self, problem: Failed) -> Admission:
+    def deny_for_audit_failure(self, problem: Failed) -> Admission:
         """Return this admission denied because its events cannot be written."""
         reason = (
             "The audit could not be written, so the call was not started:"
@@ -85,7 +86,9 @@ class Admission:
         return self.deny(self.decision.fail("audit", reason))
 
     def measure(self, ran: Ran) -> Admission:
-        """Return this admission with what the call has used, as far as it came to its end."""
+        """Return this admission with the amounts that the call has really used, if its body
+        returned.
+        """
         charges = self.run.charges
         if not charges.is_measured or ran.error is not None or ran.deadline_s is not None:
             return self
@@ -107,9 +110,9 @@ def admit(
 ) -> Admitting:
     """Decide about a call, reserve its slots and record that it is allowed.
 
-    Returns an Admission, whose decision is to allow or to deny. ``answers`` are those of contracts
-    that do not pass, where a caller has already asked them, and ``stated`` the charges before an
-    estimate.
+    Returns an Admission, whose decision is "allow" or "deny". A caller that has already asked the
+    contracts passes the ``answers`` of those that do not pass. ``stated`` are the charges as the
+    call states them, before an estimate.
     """
     hooks: Sequence[HookAnswer] = ()
     stated = stated or run.charges
@@ -117,7 +120,7 @@ def admit(
         if plan.hooks_before or config.principal_resolver is not None:
             prepared = yield from _prepare(run, plan, config, turn)
             if isinstance(prepared, Admission):
-                return (yield from _record_allowed(prepared, config))
+                return (yield from _record_allowed_call(prepared, config))
             run, hooks = prepared
         if run.charges is not NO_CHARGES:
             run = with_estimate(run)
@@ -130,26 +133,23 @@ def admit(
     if config.park is not None and decision.effect == "allow":
         decision = yield from recall_question(run.call, decision, plan, config)
     if decision.effect == "deny":
-        admission = yield from count_refused(run, plan, config, decision)
+        admission = yield from count_refused_call(run, plan, config, decision)
     else:  # no slot is held while a person decides
         holds = decision.effect == "allow"
         admission = yield from _reserve(run, plan, config, decision, hold=holds, records=holds)
         if admission.decision.effect == "approve":
             asking = AskContext(plan, config, turn, stated)
             admission = yield from _ask_then_reserve(admission, decision, asking)
-    return (yield from _record_allowed(admission, config))
+    return (yield from _record_allowed_call(admission, config))
 
 
 def _prepare(run: RunTool, plan: Plan, config: LifecycleConfig, turn: CallInTurn | None) -> Hooked:
-    """Find out on whose behalf the call is made, and ask the before-hooks.
-
-    Returns as ``_run_hooks`` does.
-    """
+    """Resolve the principal, then ask the before-hooks. Returns as ``_run_hooks`` does."""
     resolver = None if run.identified else config.principal_resolver
     if resolver is not None:
         principal = yield from _resolve_principal(run.call, resolver, turn is not None)
         if isinstance(principal, Decision):
-            return (yield from count_refused(run, plan, config, principal))
+            return (yield from count_refused_call(run, plan, config, principal))
         run = replace(run, call=with_principal(run.call, principal))
     if plan.hooks_before or (resolver is not None and turn is not None):
         return (yield from _run_hooks(run, plan, config, turn))
@@ -163,9 +163,9 @@ def decide(
     mode: Mode,
     approved: Sequence[Any] = (),
 ) -> Generator[Effect, Any, Decision]:
-    """Await what contracts answered, and return the decision that follows.
+    """Await the contracts' answers, and return the decision that follows.
 
-    A person has already said yes to those in ``approved``.
+    Contracts in ``approved`` do not ask again: a person has already said yes to them.
     """
     settled = yield from await_answers(answers)
     judged = [as_answer(contract, raw, mode) for contract, raw in settled]
@@ -232,10 +232,10 @@ def with_estimate(run: RunTool) -> RunTool:
 def _object_to_amounts(
     decision: Decision, run: RunTool, plan: Plan, config: LifecycleConfig
 ) -> Decision:
-    """Refuse a call whose amounts are not all known.
+    """Deny a call some of whose amounts cannot be determined.
 
-    It is only reported where nothing would be enforced: the guard observes, or all limits that read
-    these amounts do.
+    It is only reported where nothing would be enforced: when the guard observes, or when all limits
+    that read these amounts do.
     """
     charges = run.charges
     limits = [limit for limit in plan.limits if limit.amount in charges.unknown]
@@ -243,7 +243,10 @@ def _object_to_amounts(
     if observed or config.mode == "observe":
         objection = Objection("amounts", "amounts", charges.problem)
         return replace(decision, waived=(*decision.waived, objection))
-    return decision if decision.effect == "deny" else decision.fail("amounts", charges.problem)
+    if decision.effect == "deny":
+        return decision
+    failed = decision.fail("amounts", charges.problem)
+    return replace(failed, for_operators=charges.for_operators)
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -259,6 +262,7 @@ def reservation_for(
     hold: bool = True,
     opening: Entry | None = None,
 ) -> Reservation:
+    """Return the reservation of a call. ``hold=False`` counts its attempt without taking a slot."""
     call, charges = run.call, run.charges
     selection = selection or select_limits(plan, call, charges.parents)
     enforce = config.context.mode == "enforce"
@@ -282,21 +286,21 @@ def reservation_for(
 
 
 def read_grant(run: RunTool, answer: Any) -> Any:
-    """Return the ledger's answer to a reservation with the amounts that the call stated."""
+    """Return the ledger's answer with the stated amounts added to the breaches of budgets."""
     amounts = run.charges.amounts
     return with_amounts(answer, amounts) if amounts and isinstance(answer, Grant) else answer
 
 
-def count_refused(
+def count_refused_call(
     run: RunTool, plan: Plan, config: LifecycleConfig, decision: Decision
 ) -> Admitting:
-    """Count the attempt of a call that is refused, and return its admission.
+    """Count the attempt of a call that is denied, and return its admission.
 
-    What only observes still reports what it would have done.
+    Limits and contracts that only observe still report what they would have done.
     """
     opening = None
     if _is_final(decision, plan):
-        opening = denied(config.context, run.call, decision, NO_COUNTERS)
+        opening = make_denied_entry(config.context, run.call, decision, NO_COUNTERS)
     reservation = reservation_for(run, plan, config, hold=False, opening=opening)
     grant = read_grant(run, (yield reservation))
     if not isinstance(grant, Grant):
@@ -315,15 +319,15 @@ def count_refused(
 
 
 def _is_final(decision: Decision, plan: Plan) -> bool:
-    """Return whether a reservation that is granted leaves the decision as it is, and nothing else
-    is to be recorded or asked before it.
+    """Return whether the decision will stand if the reservation is granted, with no other event to
+    record before its own. Then the event can be sent with the reservation.
     """
     return not plan.session and not decision.waived
 
 
 def count_opening(opening: Entry | None, grant: Grant) -> Entry | None:
-    """Return the event of a reservation with the counters that it was answered with; None if the
-    answer changes what is to be recorded.
+    """Return the event that was sent with a reservation, with the counters of the answer; None if
+    the answer changes what must be recorded.
     """
     if opening is None or not grant.granted or grant.breaches:
         return None
@@ -344,8 +348,8 @@ def _reserve(
 ) -> Admitting:
     """Take the call's slots, all or none, then ask the session contracts with the slots held.
 
-    No other call can slip between the two. A person has waived the limits in ``waived``.
-    ``records``: no event has told yet that the call is allowed.
+    No other call can slip in between. ``waived`` are full limits that a person has waived for this
+    call. ``records``: no event has said yet that the call is allowed.
     """
     selection = select_limits(plan, run.call, run.charges.parents)
     if waived:
@@ -372,7 +376,9 @@ def _drop_waived_limits(grant: Grant, waived: tuple[Limit, ...]) -> Grant:
 
 
 def _with_unusable_limits(admission: Admission, selection: Selection, mode: Mode) -> Admission:
-    """Add limits that cannot be applied to the call: as its denial, or as waived objections."""
+    """Add limits that could not be evaluated for the call: as its denial, or as waived
+    objections.
+    """
     refusals, observed = selection.enforced, selection.observed
     if mode == "observe":
         refusals, observed = (), (*refusals, *observed)
@@ -380,7 +386,13 @@ def _with_unusable_limits(admission: Admission, selection: Selection, mode: Mode
     if refusals and decision.effect != "deny":
         first = refusals[0]
         error = any(it.policy_error for it in refusals)
-        decision = decision.deny(first.source, first.name, first.reason, policy_error=error)
+        decision = decision.deny(
+            first.source,
+            first.name,
+            first.reason,
+            policy_error=error,
+            for_operators=first.for_operators,
+        )
     return replace(admission, decision=decision)
 
 
@@ -429,7 +441,9 @@ def _with_breaches(decision: Decision, grant: Grant) -> Decision:
 
 
 def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
-    """Return the decision to ask a person once, on the strictest terms of all that want it."""
+    """Return the decision to ask a person once, on the strictest terms of all contracts and limits
+    that want it.
+    """
     first, limits = full[0], [breach.limit for breach in full]
     timeouts, effects = [it.timeout for it in limits], [it.timeout_effect for it in limits]
     asked = (first.reason, first.limit.source, first.limit.name)
@@ -452,9 +466,9 @@ def _ask_about_limits(decision: Decision, full: Sequence[Breach]) -> Decision:
 def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> Admitting:
     """Ask the session contracts with the counters of the moment at which the call took its slot.
 
-    That moment orders calls: of fifty that start at once the third sees two before it, the fourth
-    three. Counters read later would show each call all the others, and all could be refused. A call
-    that is refused already is asked about too, so that the record is complete.
+    That moment orders the calls: of fifty that start at once, the third sees two before it and the
+    fourth three. Counters that are read later would show each call all the others, and all could be
+    refused. A call that is already denied is judged too, so that the record is complete.
     """
     call, decision = admission.call, admission.decision
     if not isinstance(admission.per_tool, Mapping):
@@ -479,6 +493,7 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
             judged.name or "",
             judged.reason,
             policy_error=judged.policy_error,
+            for_operators=judged.for_operators,
         )
     return replace(admission, decision=merged)
 
@@ -487,7 +502,7 @@ def _ask_session(admission: Admission, plan: Plan, config: LifecycleConfig) -> A
 class AskContext:
     """What stays the same while a person is asked about a call, perhaps more than once.
 
-    ``stated`` are the charges before an estimate.
+    ``stated`` are the charges as the call states them, before an estimate.
     """
 
     plan: Plan
@@ -497,10 +512,11 @@ class AskContext:
 
 
 def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) -> Admitting:
-    """Ask a person about a call that no limit refuses for good, then take its slots.
+    """Ask a person about a call that no limit denies, then take its slots.
 
-    A yes waives the full limits that it was asked about, and no others. ``decision`` is the one
-    before the limits were looked at: the session is asked again, and objects once.
+    A yes waives the full limits that the person was asked about, and no others. ``decision`` is the
+    one from before the reservation: the session contracts are asked again, and must not object
+    twice.
     """
     approved = yield from obtain_approval(asked, asking.config, asking.turn)
     if approved.decision.effect == "deny":
@@ -517,7 +533,7 @@ def _ask_then_reserve(asked: Admission, decision: Decision, asking: AskContext) 
         count_attempt=False,
         waived=_limits_among(said),
     )
-    if admission.decision.effect == "approve":  # another limit is full by now: the yes was not its
+    if admission.decision.effect == "approve":  # another limit is full, which was not waived
         first = admission.decision
         denied = first.deny(first.source or "", first.name or "", first.reason)
         admission = admission.deny(denied)
@@ -532,9 +548,9 @@ def _limits_among(askers: Sequence[Any]) -> tuple[Limit, ...]:
 
 
 def _admit_changed_call(approved: Admission, asking: AskContext) -> Admitting:
-    """Judge a call whose arguments a person has changed, as if it were made anew.
+    """Judge a call whose arguments a person has changed as if it were a new call.
 
-    Who has asked counts as answered; another contract or limit may ask.
+    Contracts and limits that have been answered do not ask again; others may.
     """
     plan, config = asking.plan, asking.config
     run = with_estimate(replace(approved.run, charges=asking.stated))
@@ -562,8 +578,8 @@ def _admit_changed_call(approved: Admission, asking: AskContext) -> Admitting:
 
 
 def _judge_changed_call(approved: Admission, asking: AskContext) -> Admitting:
-    """Ask the before-hooks, which may not rewrite what a person has written, the gates of the turn
-    and the contracts about changed arguments.
+    """Ask the before-hooks, the gates of the turn and the contracts about the arguments that a
+    person has changed. The hooks cannot rewrite these.
 
     Returns the admission with the decision, or with the outcome of a gate.
     """
@@ -584,8 +600,10 @@ def _judge_changed_call(approved: Admission, asking: AskContext) -> Admitting:
     return replace(approved, run=run, decision=decision, recorded=False)
 
 
-def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
-    """Record what was waived and that the call is allowed; what cannot be recorded is denied."""
+def _record_allowed_call(admission: Admission, config: LifecycleConfig) -> Admitting:
+    """Record waived objections, then that the call is allowed. A call that cannot be recorded is
+    denied.
+    """
     call, decision = admission.run.call, admission.decision
     allowed = decision.effect == "allow"
     for objection in decision.waived:
@@ -593,11 +611,11 @@ def _record_allowed(admission: Admission, config: LifecycleConfig) -> Admitting:
             config.context, CALL_WOULD_DENY, call, decision, admission.counters, about=objection
         )
         if problem is not None and allowed:
-            return admission.deny_unrecorded(problem)
+            return admission.deny_for_audit_failure(problem)
     if not allowed or admission.recorded:
         return admission
     opening = admission.opening
     problem = yield opening or Entry(
         config.context, CALL_ALLOWED, call, decision, admission.counters
     )
-    return admission if problem is None else admission.deny_unrecorded(problem)
+    return admission if problem is None else admission.deny_for_audit_failure(problem)

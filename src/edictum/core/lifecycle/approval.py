@@ -1,4 +1,11 @@
-"""Approval: ask a person whether a call may run. Asked only when nothing denies the call."""
+"""Approval: ask a person whether a call may run. Only a call that nothing denies gets here.
+
+    Ask -> record the request -> AwaitDecision -> record the answer
+
+The answer is bound to a digest of the call. It lets the call run if it is a yes to this very call
+under the policy in force, a grant that covers the call, or silence where the contract's
+``timeout_effect`` is "allow". Anything else denies. No slot is held while a person decides.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +33,7 @@ from edictum.core.effects import (
     Within,
 )
 from edictum.core.events import Approval, Closing, Entry
-from edictum.core.freeze import kept
+from edictum.core.freeze import get_original_args
 from edictum.core.parameters import fill_args
 from edictum.core.redaction import shorten
 from edictum.core.turn import CallInTurn
@@ -48,8 +55,8 @@ NOTE_MAX_CHARS = 1_000
 PROMPT_MAX_CHARS = 2_000
 CALLER_CANCELLED = "The caller was cancelled."
 NO_REQUESTER = (
-    "Approval required, and not from the requester; but the call has no principal that says who"
-    " that is"
+    "Approval must not come from the requester, but the call has no principal that says who the"
+    " requester is"
 )
 
 
@@ -68,13 +75,13 @@ def obtain_approval(
 ) -> Admitting:
     """Ask a person, unless this very call was approved before in its turn.
 
-    Returns the admission, allowed or denied. A person may have changed the arguments: then its call
-    is another one, which is not judged yet.
+    Returns the admission, allowed or denied. If the person has changed the arguments, it is the
+    admission of another call, which is not judged yet.
     """
     try:
         metadata = _make_metadata(admission, config.context.policy_digest)
     except TooDeepError as exc:
-        return _deny_unanswered(admission, "could not be asked", Failed(exc))
+        return _deny_for_backend_failure(admission, "could not be asked", Failed(exc))
     known = None if turn is None else turn.approvals.get(metadata["digest"])
     if known is None:
         return (yield from _ask_person(admission, config, metadata, turn))
@@ -84,10 +91,10 @@ def obtain_approval(
 
 
 def approval_digest(call: ToolCall, policy_digest: str, askers: Sequence[str] = ()) -> str:
-    """Return what an approval is bound to: tool, arguments as they were sent and with the defaults
-    of the others, principal, what the policy says, and the contracts and limits that ask.
+    """Return the digest that an approval is bound to: of the tool, the arguments as sent and with
+    defaults filled in, the principal, the policy, and the contracts and limits that ask.
     """
-    sent = kept(call.args)
+    sent = get_original_args(call.args)
     filled = fill_args(sent, call.parameters)
     return digest(call.tool_name, sent, filled, call.principal, policy_digest, *askers)
 
@@ -113,7 +120,7 @@ def _make_metadata(admission: Admission, policy_digest: str) -> dict[str, Any]:
 
 
 def name_askers(decision: Decision) -> list[str]:
-    """Return a name for each contract and limit that asks, its own within the policy."""
+    """Return a name for each contract and limit that asks, unique within the policy."""
     names = []
     for asker in decision.askers:
         if isinstance(asker, Contract):
@@ -126,10 +133,10 @@ def name_askers(decision: Decision) -> list[str]:
 
 
 def make_call_digest(call: ToolCall) -> str:
-    """Return what a call is, whatever the policy and the defaults are: tool, arguments that were
-    sent, principal.
+    """Return a digest of the call alone: of tool, arguments as sent and principal. It does not
+    depend on the policy or on defaults.
     """
-    return digest(call.tool_name, kept(call.args), call.principal)
+    return digest(call.tool_name, get_original_args(call.args), call.principal)
 
 
 def _ask_person(
@@ -159,7 +166,7 @@ def _ask_person(
         )
         if problem is not None:
             yield Withdraw(request)
-            return admission.deny_unrecorded(problem)
+            return admission.deny_for_audit_failure(problem)
     asked = Asked(request, metadata["digest"], shown["tool_args"])
     ended, about = yield from _await_person(admission, config, asked, turn)
     if turn is not None and ended.decision.effect == "allow":
@@ -175,12 +182,14 @@ def _deny_without_question(admission: Admission, failed: Any) -> Admission:
     elif isinstance(error, BaseException) and not isinstance(error, Exception):
         reason = CALLER_CANCELLED
     else:
-        return _deny_unanswered(admission, "could not be asked", failed)
+        return _deny_for_backend_failure(admission, "could not be asked", failed)
     return admission.deny(replace(decision, effect="deny", reason=reason), DENIED_BY_PERSON)
 
 
 def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -> dict[str, Any]:
-    """Return what a person is shown: the question may be posted where others read it."""
+    """Return what a person is shown, without secrets: the question may be posted where others read
+    it.
+    """
     redaction, principal = config.context.redaction, call.principal
     return {
         # copies of objects, not those that run
@@ -193,7 +202,7 @@ def _hide_secrets(call: ToolCall, decision: Decision, config: LifecycleConfig) -
 def _describe_context(
     admission: Admission, config: LifecycleConfig, turn: CallInTurn | None
 ) -> dict[str, Any]:
-    """Return what helps a person to decide, without secrets."""
+    """Return context that helps a person to decide, without secrets."""
     redact, decision = config.context.redaction.redact_text, admission.decision
     messages = {id(it.contract): it.verdict.message for it in decision.exceptions}
     context: dict[str, Any] = {
@@ -214,7 +223,7 @@ def _describe_context(
 
 
 def _find_pause(answer: Any) -> Pause | None:
-    """Return the framework's interrupt that a backend raised, if it did."""
+    """Return the framework's interrupt if the backend raised one, else None."""
     error = answer.error if isinstance(answer, Failed) else None
     return error if isinstance(error, Pause) else None
 
@@ -222,7 +231,8 @@ def _find_pause(answer: Any) -> Pause | None:
 def record_pause(admission: Admission, pause: Pause, config: LifecycleConfig) -> Admitting:
     """Record that the framework deferred the call; return the admission with its outcome.
 
-    Nothing is withdrawn: the framework makes the same call again, for the same question.
+    The request is not withdrawn: the framework makes the same call again, and it finds its
+    question.
     """
     call, decision = admission.call, admission.decision
     signal = type(pause.signal).__name__
@@ -262,7 +272,7 @@ def _await_person(
     else:
         yield Withdraw(request)
         if not isinstance(reply, Failed) or isinstance(reply.error, Exception):
-            return _deny_unanswered(admission, "did not answer", reply), about
+            return _deny_for_backend_failure(admission, "did not answer", reply), about
         answer = PersonsAnswer(WITHDRAWN, False, CALLER_CANCELLED)
     ended = yield from _apply_answer(admission, config, answer, about)
     # without a yes there is nothing to use: silence was taken for consent
@@ -274,8 +284,10 @@ def _await_person(
 def use_approvals(
     admission: Admission, config: LifecycleConfig
 ) -> Generator[Effect, Any, Admission | None]:
-    """Write that an approved call is started. Returns None, or the denied admission if an approval
-    does not count any more, or that cannot be written.
+    """Record that an approved call starts, so that its approvals cannot be used again.
+
+    Returns None, or the denied admission if an approval is no longer valid or its use cannot be
+    recorded.
     """
     for request in admission.approvals:
         used = yield UseApproval(request)
@@ -284,20 +296,24 @@ def use_approvals(
             answer, about = PersonsAnswer(VOID, False, reason), Approval(request.approval_id)
             return (yield from _apply_answer(admission, config, answer, about))
         if used is not True:
-            return _deny_unanswered(admission, "could not write that the call is started", used)
+            return _deny_for_backend_failure(
+                admission, "could not record that the call starts", used
+            )
     return None
 
 
 def end_approvals(admission: Admission, *, started: bool) -> Generator[Effect, Any, None]:
-    """Write that an approved call has ended, or give its approvals back. A failure changes nothing:
-    an approval then counts as used.
+    """Record that an approved call has ended, or release its approvals if it did not start.
+
+    A failure changes nothing: the approval then counts as used.
     """
     for request in admission.approvals:
         yield EndApproval(request, started)
 
 
 def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect, Any, str | None]:
-    """Keep the reservation of a call that may run once per window while a person decides.
+    """Extend the reservation of a call that may run once per window, for as long as a person may
+    take.
 
     Returns why that failed, or None.
     """
@@ -315,7 +331,7 @@ def _extend_reservation(timeout_s: float, turn: CallInTurn) -> Generator[Effect,
 def _ask_in_time(
     effect: Ask | AwaitDecision, timeout_s: float, turn: CallInTurn | None
 ) -> Generator[Effect, Any, Any]:
-    """Wait for the backend, which may not keep to its timeout, while the turn's clock is paused."""
+    """Wait for the backend with a timeout of our own, while the turn's clock is paused."""
     bounded = Within(effect, timeout_s)
     if turn is None:
         return (yield bounded)
@@ -357,11 +373,13 @@ def _read_reply(reply: Any, asked: Asked, decision: Decision) -> PersonsAnswer:
     status, reason, told = (getattr(reply, name, None) for name in ("status", "reason", "digest"))
     if status == "timeout":
         granted = decision.timeout_effect == "allow"
-        return PersonsAnswer(AuditAction.CALL_APPROVAL_TIMEOUT, granted, "Nobody decided in time.")
+        return PersonsAnswer(
+            AuditAction.CALL_APPROVAL_TIMEOUT, granted, "The approval timed out without a decision."
+        )
     if status == "withdrawn":
         return PersonsAnswer(WITHDRAWN, False, reason or "The request was withdrawn.")
     if status == "void":
-        return PersonsAnswer(VOID, False, reason or "The approval does not count any more.")
+        return PersonsAnswer(VOID, False, reason or "The approval is no longer valid.")
     if _is_for_another_call(told, asked.request, asked.digest):
         return PersonsAnswer(VOID, False, "The approval is for another call.")
     if reply.approved is True and status != "denied":
@@ -396,22 +414,20 @@ def _apply_answer(
         denied = admission.deny(refused, DENIED_BY_PERSON)
         return replace(denied, recorded=problem is None)
     if problem is not None:
-        return admission.deny_unrecorded(problem)
+        return admission.deny_for_audit_failure(problem)
     allowed = replace(admission, decision=replace(decision, effect="allow"))
     return allowed if answer.changed_args is None else _change_call(allowed, config, answer)
 
 
 def _change_call(admission: Admission, config: LifecycleConfig, answer: PersonsAnswer) -> Admission:
-    """Return the admission of the call with the arguments that a person has put in place of its
-    own.
-    """
+    """Return the admission of the call with the arguments that a person chose."""
     call = replace(admission.call, args=answer.changed_args)
-    shown = dumps(config.context.redaction.redact_args(kept(call.args)))
+    shown = dumps(config.context.redaction.redact_args(get_original_args(call.args)))
     note = f"The person who approved the call has changed its arguments to {shown}"
     changes = (*admission.changes, shorten(note, NOTE_MAX_CHARS))
     return replace(admission, run=replace(admission.run, call=call), changes=changes)
 
 
-def _deny_unanswered(admission: Admission, what: str, reply: Any) -> Admission:
+def _deny_for_backend_failure(admission: Admission, what: str, reply: Any) -> Admission:
     reason = f"The approval backend {what}: {explain_failure(reply)}"
     return admission.deny(admission.decision.fail("approval_backend", reason), DENIED_BY_PERSON)

@@ -1,4 +1,4 @@
-"""Conclusion: how a call ends. It ran, was refused, did not start, or was interrupted.
+"""Conclusion: how a call ends. It ran, was denied, did not start, or was interrupted.
 
 Once the tool has run the call is counted and its result is kept, whatever else fails.
 """
@@ -52,15 +52,17 @@ from edictum.core.turn import CallInTurn, Oversized, TurnOver
 from edictum.core.user_code import await_answers, call_user_code, is_applicable
 from edictum.outcomes import ToolDenied, ToolExecutionResult, ToolOutcome, make_denied
 from edictum.success import (
+    LAZY_TYPES,
     Checker,
     SuccessVerdict,
+    close_lazy_result,
     verdict_from_check,
     verdict_from_problem,
 )
 
 LONG_TEXT = 100_000  # characters
 MANY_PARTS = 10_000  # rows of a frame, elements of a list
-SHORTEST_SEARCH_S = 0.05  # what a call has left whose tool took all of its time
+SHORTEST_SEARCH_S = 0.05  # the time left to a call whose tool used all of it
 NOT_REVIEWED = AfterDecision()
 _WARNING = AuditAction.POSTCONDITION_WARNING
 CHANGED = "The tool ran with arguments other than the ones that were checked."
@@ -94,14 +96,13 @@ def conclude(
 ) -> Flow:
     """Judge a call that has run, count it, record how it ended, and return its outcome.
 
-    ``asked`` is the call as it was asked for, with its charges before an estimate.
+    ``asked`` is the call as the caller asked for it, with its charges before an estimate.
     """
     if isinstance(ran, Failed):
-        return (yield from release_unstarted(admission, ran.error, plan, config))
+        return (yield from release_unstarted_call(admission, ran.error, plan, config))
     if isinstance(ran, RanChanged):
         admission, ran = yield from judge_real_args(admission, ran, asked.charges, plan, config)
-    if turn is not None:
-        ran = turn.ran(ran)
+    ran = _read_end(ran, config, turn)
     if asked.charges is not NO_CHARGES:
         admission = admission.measure(ran)
     call = admission.run.call
@@ -118,8 +119,17 @@ def conclude(
     return _with_admission_notes(outcome, admission)
 
 
+def _read_end(ran: Ran, config: LifecycleConfig, turn: CallInTurn | None) -> Ran:
+    """Return how the body ended as its turn sees it, and without a generator as the value."""
+    if turn is not None:
+        ran = turn.ran(ran)
+    if type(ran.value) in LAZY_TYPES and (turn is not None or config.success_check is None):
+        return replace(ran, value=close_lazy_result(ran.value))
+    return ran
+
+
 def _with_admission_notes(outcome: ToolOutcome, admission: Admission) -> ToolOutcome:
-    """Return the outcome with what is to be told of its amounts, and of what a person changed."""
+    """Return the outcome with notes about its amounts and about arguments that a person changed."""
     if note := admission.run.charges.note:
         outcome = replace(outcome, notes=(*outcome.notes, note))
     if changes := admission.changes:
@@ -172,7 +182,8 @@ class JudgedCall:
 def _count_and_record(ended: JudgedCall, outcome: ToolOutcome, turn: CallInTurn | None) -> Flow:
     """Settle the reservation, record how the call ended, and return its outcome.
 
-    The events go with the settlement, unless an output is to be stored first.
+    The events are sent with the settlement, unless an output must be stored first: their fields
+    about the outcome are known only then.
     """
     oversized: Oversized | None = None
     entries: tuple[Entry, ...] = ()
@@ -199,8 +210,10 @@ def _count_and_record(ended: JudgedCall, outcome: ToolOutcome, turn: CallInTurn 
 def _shape(
     outcome: ToolOutcome, turn: CallInTurn
 ) -> Generator[Effect, Any, ToolOutcome | Oversized]:
-    """Return the outcome as the turn shows it, or what must be stored first. To write a large
-    result takes long, so that is done in a thread, in the time that the turn has left.
+    """Return the outcome as the turn shows it, or the output that must be stored first.
+
+    A large result takes long to serialize, so that is done in a thread, within the time that the
+    turn has left.
     """
     if type(outcome) is not ToolExecutionResult or not _is_large(outcome.value):
         return turn.shape(outcome)
@@ -211,8 +224,8 @@ def _shape(
 
 
 def _follow(entries: tuple[Entry, ...], before: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Return events in place of those that went with a settlement which was not answered: it is
-    not known whether these are written.
+    """Return new events in place of those that were sent with a settlement. It may not have been
+    answered, so it is not known whether those were written.
     """
     for entry, sent in zip(entries, before, strict=False):
         entry.is_sent = sent.is_sent
@@ -226,9 +239,9 @@ def judge_real_args(
     plan: Plan,
     config: LifecycleConfig,
 ) -> Generator[Effect, Any, tuple[Admission, Ran]]:
-    """Ask the contracts about the arguments that the tool was really given, and record them.
+    """Ask the contracts about the arguments that the tool was really given, and record these.
 
-    Returns the admission of the call as it ran, for which it is counted, and how it ended: as a
+    Returns the admission of the call as it ran, by which it is counted, and how it ended: as a
     failure without a result, unless the guard only observes. ``charges`` are those before an
     estimate.
     """
@@ -276,7 +289,12 @@ def _review(
     shown, after = yield from ask_postconditions(admission, plan, config, ran, value)
     for hook in plan.hooks_after:
         if (yield from is_applicable(hook, (call,), turn is not None)) is True:
-            yield Notify(hook.callback, (call, value), f"after-hook {hook.name}")
+            yield Notify(
+                hook.callback,
+                (call, value),
+                f"after-hook {hook.name}",
+                config.context.redaction.redact_text,
+            )
     return shown_verdict(call, plan, ran, verdict, shown, after), shown, after
 
 
@@ -285,8 +303,8 @@ def ask_postconditions(
 ) -> Generator[Effect, Any, tuple[Any, AfterDecision]]:
     """Return the value that may be shown, and what the postconditions said about it.
 
-    What takes long is done in a thread, in the time that the call has left. If that is too short,
-    the contracts have failed, and what they guard is not shown.
+    A large value is searched in a thread, within the time that the call has left. If that is not
+    enough, the postconditions count as failed, and the value is not shown.
     """
     call, redact = admission.call, config.context.redaction.redact_value
     raw: Any = None
@@ -313,7 +331,7 @@ def ask_postconditions(
 def _judge_value(
     plan: Plan, mode: Mode, call: ToolCall, value: Any, redact: Callable[[Any], Any]
 ) -> tuple[Any, AfterDecision] | list[tuple[Any, Any]]:
-    """Return what ``decide_after`` returns, or the answers, if one of them is to be awaited."""
+    """Return the result of ``decide_after``, or the raw answers if one of them must be awaited."""
     raw = plan.ask_after(call, value)
     if any(isawaitable(said) for _, said in raw):
         return raw
@@ -322,7 +340,7 @@ def _judge_value(
 
 
 def _bound(effect: CallUserCode, admission: Admission, ran: Ran) -> CallUserCode | Within:
-    """Return the effect for as long as the call's deadline lets it take, if it has one."""
+    """Return the effect bounded by what is left of the call's timeout, if it has one."""
     timeout_s = admission.run.timeout_s
     if timeout_s is None:
         return effect
@@ -339,7 +357,7 @@ def _explain_timeout(failed: Failed, admission: Admission) -> Failed | Verdict:
 
 
 def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
-    """Return whether matches are replaced in much text, which would hold the event loop."""
+    """Return whether matches must be replaced in much text, which would block the event loop."""
     if not any(
         answer.contract.effect == "redact" and not answer.verdict.policy_error for answer in answers
     ):
@@ -350,7 +368,7 @@ def _is_slow_to_redact(value: Any, answers: Sequence[Answer]) -> bool:
 
 
 def _is_large(value: Any) -> bool:
-    """Return whether there is so much in a value that to search it would hold the event loop."""
+    """Return whether a value is so large that searching it would block the event loop."""
     if type(value) is str:
         return False
     if isinstance(value, (dict, list, tuple)) and len(value) >= MANY_PARTS:
@@ -387,25 +405,27 @@ def _store(
     outcome: ToolOutcome, oversized: Oversized, admission: Admission, turn: CallInTurn | None
 ) -> Flow:
     """Return the outcome as the turn shows it, with its output stored."""
-    assert turn is not None  # what is too large is said by a turn
+    assert turn is not None  # only a turn has outputs that are too large
     reference: Any = Failed(LookupError("no artifact store"))
     if oversized.store is not None:
         call, content = admission.call, oversized.content
         reference = yield StoreArtifact(oversized.store, call.run_id, call.tool_name, content)
-    return turn.stored(outcome, oversized, reference)
+    return turn.take_reference(outcome, oversized, reference)
 
 
 # --- The tool does not run -----------------------------------------------------------------------
 
 
 def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
-    """End a call that is denied: release what it holds, record the denial, tell ``on_deny``."""
+    """End a call that is denied: release its slots, record the denial, call ``on_deny``."""
     if admission.approvals:
         yield from end_approvals(admission, started=False)
     if admission.outcome is not None:
         return admission.outcome
     call, decision, context = admission.call, admission.decision, config.context
-    entry = admission.opening or events.denied(context, call, decision, admission.counters)
+    entry = admission.opening or events.make_denied_entry(
+        context, call, decision, admission.counters
+    )
     if admission.holds:
         told = () if admission.recorded else (entry,)
         entry.take_answer((yield _settlement(admission, plan, "release", told)))
@@ -416,7 +436,8 @@ def refuse(admission: Admission, plan: Plan, config: LifecycleConfig) -> Flow:
             why = f"The denial could not be written to the audit: {describe(problem.error)}"
             notes = (*notes, context.redaction.redact_text(why))
     if config.on_deny is not None:
-        yield Notify(config.on_deny, (call, decision.reason or "", decision.name), "on_deny")
+        said = (call, decision.reason or "", decision.name)
+        yield Notify(config.on_deny, said, "on_deny", context.redaction.redact_text)
     return make_denied_outcome(call, decision, context, admission.denial_reason, notes)
 
 
@@ -427,7 +448,9 @@ def make_denied_outcome(
     reason: str | None = None,
     notes: tuple[str, ...] = (),
 ) -> ToolOutcome:
-    """Return the outcome of a call that is denied, for ``reason`` or that of its decision."""
+    """Return the outcome of a denied call. ``reason`` replaces the one that follows from the
+    decision.
+    """
     return make_denied(
         call.call_id,
         call.tool_name,
@@ -437,17 +460,18 @@ def make_denied_outcome(
         decision_source=decision.source,
         decision_name=decision.name,
         policy_error=decision.policy_error,
+        for_operators=decision.for_operators,
         notes=notes,
     )
 
 
-def release_unstarted(
+def release_unstarted_call(
     admission: Admission, error: BaseException, plan: Plan, config: LifecycleConfig
 ) -> Flow:
-    """End an allowed call whose tool did not start, or whose framework will run it again."""
+    """End an allowed call whose tool was not started, or which its framework deferred."""
     if isinstance(error, Pause):
         return (yield from _pause(admission, error, plan, config))
-    return (yield from refuse(_deny_unstarted(admission, error), plan, config))
+    return (yield from refuse(_deny_unstarted_call(admission, error), plan, config))
 
 
 def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConfig) -> Flow:
@@ -460,7 +484,7 @@ def _pause(admission: Admission, pause: Pause, plan: Plan, config: LifecycleConf
     return closed.outcome
 
 
-def _deny_unstarted(admission: Admission, error: BaseException) -> Admission:
+def _deny_unstarted_call(admission: Admission, error: BaseException) -> Admission:
     decision = admission.decision
     if isinstance(error, TurnOver):
         refusal = error.refusal
@@ -483,10 +507,10 @@ def abort(
     plan: Plan,
     config: LifecycleConfig,
 ) -> Generator[Effect, Any, None]:
-    """Close a call that an exception such as KeyboardInterrupt has interrupted.
+    """Close a call that was interrupted, by KeyboardInterrupt for example.
 
-    Its slots are released, or, once the tool has been started, it is counted as failed. A repeated
-    settlement changes nothing.
+    Its slots are released or, once the tool has been started, it is counted as failed. Settling a
+    call a second time changes nothing.
     """
     started = ran is not None and not isinstance(ran, Failed)
     context, call, counters = config.context, admission.call, admission.counters
@@ -500,7 +524,7 @@ def abort(
         )
         entry = Entry(context, CALL_FAILED, call, decision, counters, closing)
     else:
-        entry = events.denied(context, call, decision, counters)
+        entry = events.make_denied_entry(context, call, decision, counters)
     result = "failure" if started else "release"
     entry.take_answer((yield _settlement(admission, plan, result, (entry,))))
     yield entry

@@ -1,7 +1,7 @@
-"""Questions that were asked before about a call which its host makes again, after a pause.
+"""Questions: what a person was asked before about a call that its host makes again after a pause.
 
-A host that parks its calls makes each of them anew when it goes on. A contract may judge the call
-otherwise by then. What a person has refused is not run for that.
+A host that parks its calls makes each of them anew when it continues. By then a contract may judge
+the call differently; but a call that a person refused must not run because of that.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def recall_question(
 ) -> Generator[Effect, Any, Decision]:
     """Return the decision about a call that no contract objects to, made by a host that parks.
 
-    A person who was asked about the same call before, under this policy, is asked again, which
-    finds the answer. A no counts even under another one.
+    If a person was asked about the same call before, under this policy, the call asks again and
+    finds the answer. A no counts even under another policy.
     """
     askers = list_askers(plan)
-    if not askers:
+    if not askers and not getattr(config.park, "goes_on", False):
         return decision
     try:
         found = yield FindQuestion(call, make_call_digest(call))
@@ -52,13 +52,15 @@ def recall_question(
         again = replace(decision, effect="approve", reason=found.message, askers=asked)
         source, effect = "approval", found.timeout_effect
         return replace(again, source=source, name=found.contract, timeout_effect=effect)
-    reasons = {
-        "denied": found.reason or f"A person refused: {found.message}",
-        "pending": STILL_OPEN,
-    }
-    if (reason := reasons.get(found.status)) is None:
-        return decision
-    return decision.deny("approval", found.contract or "", reason)
+    reason = _find_refusal(found)
+    return decision if reason is None else decision.deny("approval", found.contract or "", reason)
+
+
+def _find_refusal(found: Any) -> str | None:
+    """Return why a call is denied that was asked about on other terms; None if it is not."""
+    if found.status == "denied":
+        return found.reason or f"A person refused: {found.message}"
+    return STILL_OPEN if found.status == "pending" else None
 
 
 def list_askers(plan: Plan) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """A call in a turn: the turn's gates, then the same lifecycle, once per attempt.
 
-A duplicate of an answered call does not run. Its contracts are asked again all the same: whoever
-may not make a call may not read its result either.
+A duplicate of an answered call does not run. Its contracts are asked again anyway: a caller who may
+not make a call may not read its result either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edictum.core.events import Closing, Entry
 from edictum.core.lifecycle import lifecycle
 from edictum.core.lifecycle.admission import (
     admission_of,
-    count_refused,
+    count_refused_call,
     decide,
     read_grant,
     reservation_for,
@@ -66,8 +66,8 @@ def lifecycle_in_turn(
 ) -> Flow:
     """Govern one call of a turn.
 
-    The turn is told once how the call ended, even when the generator is thrown away. What the call
-    waits for is bounded by the time that the turn has left; the driver asks the turn for it.
+    ``turn.note_end`` is called once with the outcome, even when the generator is thrown away. All
+    waits are bounded by the time that the turn has left; the driver asks the turn for it.
     """
     outcome: Any = None
     try:
@@ -84,11 +84,11 @@ def lifecycle_in_turn(
         if (held := turn.reserved) is not None:
             counted = yield turn.settlement(held, outcome)
             if type(counted) is not Counters:
-                problem = "The call could not be written down as made"
+                problem = "The call could not be recorded as made in its window"
                 outcome = with_note(outcome, config.context, problem, counted)
         return outcome  # type: ignore[no-any-return]  # of Any: set by one of the lines above
     finally:
-        turn.ended(outcome)
+        turn.note_end(outcome)
 
 
 def _retry(
@@ -99,7 +99,7 @@ def _retry(
     turn: CallInTurn,
     outcome: ToolOutcome,
 ) -> Flow:
-    """Make further attempts while the turn wants them, each a call of its own to the guard."""
+    """Make further attempts while the turn allows them. To the guard each is a call of its own."""
     while (pause_s := turn.retry_in(outcome)) is not None and (yield Delay(pause_s)) is None:
         attempt = replace(run, key=f"{run.key}~{turn.attempts + 1}")
         again = yield from lifecycle(attempt, plan, config, failure_flag, turn)
@@ -118,7 +118,9 @@ def pass_gates(
     gates: Gates,
     hooks: Sequence[HookAnswer] = (),
 ) -> Generator[Effect, Any, RunTool | ToolOutcome]:
-    """Ask the gates in order. Returns the run with its settled arguments, or the outcome."""
+    """Ask the gates in order. Return the run with its final arguments, or the outcome of a denied
+    or duplicate call.
+    """
     call = run.call
     for name, gate in gates:
         try:
@@ -143,9 +145,9 @@ def pass_gates(
 def _settle_gate(
     gate: Gate, call: ToolCall, answer: GateAnswer, turn: CallInTurn
 ) -> Generator[Effect, Any, GateAnswer]:
-    """Wait for what a gate's answer depends on, until it is final.
+    """Wait for whatever a gate's answer depends on, until the answer is final.
 
-    A duplicate that was denied is not an answer for this call: the gate is asked again.
+    A duplicate that ended as denied does not answer this call: the gate is asked again.
     """
     while isinstance(answer, DuplicateInFlight | UncheckedReplay):
         if isinstance(answer, UncheckedReplay):
@@ -184,9 +186,13 @@ def _refuse_by_gate(
     hooks: Sequence[HookAnswer],
 ) -> Flow:
     decision = Decision(hooks=tuple(hooks)).deny(
-        "turn", gate, refusal.details, policy_error=refusal.policy_error
+        "turn",
+        gate,
+        refusal.details,
+        policy_error=refusal.policy_error,
+        for_operators=refusal.for_operators,
     )
-    admission = yield from count_refused(replace(run, call=call), plan, config, decision)
+    admission = yield from count_refused_call(replace(run, call=call), plan, config, decision)
     return (yield from refuse(admission.deny(admission.decision, refusal.reason), plan, config))
 
 
@@ -198,7 +204,7 @@ def _replay(
     hooks: Sequence[HookAnswer],
     turn: CallInTurn,
 ) -> Flow:
-    """Return an earlier answer again, if this call would be allowed now.
+    """Return the earlier outcome of the same call, if this call would be allowed now.
 
     It counts as an attempt, not as an execution. Where a person must approve the call, the approval
     of the first call covers this one under the same policy; else a person is asked.
@@ -206,7 +212,7 @@ def _replay(
     call, context = run.call, config.context
     decision = yield from decide(plan, plan.ask_before(call), hooks, config.mode)
     if decision.effect == "deny":
-        refused = yield from count_refused(run, plan, config, decision)
+        refused = yield from count_refused_call(run, plan, config, decision)
         return (yield from refuse(refused, plan, config))
     reservation = reservation_for(run, plan, config, hold=False)
     grant = read_grant(run, (yield reservation))
@@ -238,7 +244,7 @@ def _replay(
 
 
 def _only_attempts(grant: Grant) -> Grant:
-    """Return the grant for a call that does not run: only limits on attempts concern it."""
+    """Return the grant as it concerns a call that does not run: only limits on attempts count."""
     full = tuple(breach for breach in grant.breaches if breach.limit.metric is Metric.ATTEMPTS)
     granted = grant.granted or not any(breach.limit.enforce for breach in full)
     return Grant(granted, grant.counters, full)

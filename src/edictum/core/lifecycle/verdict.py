@@ -1,4 +1,4 @@
-"""Whether a call that ran has succeeded, and what its outcome and its closing event say.
+"""Verdict: whether a call that ran has succeeded, and what its outcome and closing event say.
 
 Nothing here waits: these are functions from values to values.
 """
@@ -29,6 +29,7 @@ from edictum.outcomes import (
 )
 from edictum.success import (
     SUCCEEDED_BY_DEFAULT,
+    NotCollected,
     SchemaMismatch,
     SuccessCheck,
     SuccessVerdict,
@@ -91,15 +92,15 @@ def find_verdict(
     failure_flag: FailureFlag | None,
     check: SuccessCheck | None,
 ) -> SuccessVerdict | None:
-    """Return whether the call succeeded, or None when ``success_check`` must be asked.
+    """Return whether the call succeeded, or None when the guard's ``success_check`` must be asked.
 
     A tool that raised or timed out has failed, whatever a check says.
     """
     if ran.error is not None or ran.deadline_s is not None:
         return _unfinished_verdict(ran)
-    if check is not None:
-        return None
     value = ran.value
+    if check is not None and type(value) is not NotCollected:
+        return None
     try:
         for rule in plan.success_rules:
             if (reason := rule.judge(call, value)) is not None:
@@ -141,9 +142,9 @@ HIDDEN_REASON = "The reason is hidden: it may quote text that a contract removed
 def shown_verdict(
     call: ToolCall, plan: Plan, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> SuccessVerdict:
-    """Return the verdict without what a contract has taken out of the result.
+    """Return the verdict without text that a postcondition has removed from the result.
 
-    The verdict was found in the tool's own result, so its reason may quote it.
+    The verdict was found in the tool's own result, so its reason may quote what was removed.
     """
     if verdict.success or not after.has_withheld or verdict.source in FIXED_REASONS:
         return verdict
@@ -155,7 +156,7 @@ def shown_verdict(
 
 
 def _judge_again(call: ToolCall, plan: Plan, verdict: SuccessVerdict, value: Any) -> str | None:
-    """Return what the rule that found the failure says about the value that is shown."""
+    """Return what the rule that found the failure says about the redacted value."""
     try:
         return next(
             (
@@ -221,9 +222,9 @@ def failed_outcome(
 
 
 def _redact_texts(context: Context, error: str, verdict: SuccessVerdict) -> tuple[str, str]:
-    """Return the error and the reason of a failure without secrets.
+    """Return the error and the reason of a failure with secrets redacted.
 
-    One usually quotes the other, and then is searched with it.
+    The reason usually ends with the error: then one search is enough to see that both are clean.
     """
     redaction, reason = context.redaction, verdict.reason
     if reason.endswith(error) and redaction.is_clean(reason):
@@ -232,9 +233,10 @@ def _redact_texts(context: Context, error: str, verdict: SuccessVerdict) -> tupl
 
 
 def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> bool:
-    """Whether a tool that changes the world was started and its effect cannot be known.
+    """Return whether the tool changes the world, was started, and may or may not have had its
+    effect.
 
-    It did not report its end, or its report cannot be understood.
+    That is so when it did not report its end, or when its report cannot be understood.
     """
     unfinished = ran.deadline_s is not None or ran.lost is not None or ran.cancelled
     unclear = (
@@ -244,9 +246,10 @@ def _is_effect_unknown(call: ToolCall, ran: Ran, verdict: SuccessVerdict) -> boo
 
 
 def _is_worth_repeating(plan: Plan, ran: Ran, verdict: SuccessVerdict) -> bool:
-    """Whether the same call may end otherwise: by the success rule, else by the tool's entry.
+    """Return whether the same call may end differently if it is repeated, as the success rule says,
+    else the tool's entry.
 
-    An engine that cannot start a call cannot start it the next moment either.
+    An engine that could not start the call will not be able to start it a moment later either.
     """
     if ran.not_started and ran.lost is None:
         return False
@@ -256,12 +259,14 @@ def _is_worth_repeating(plan: Plan, ran: Ran, verdict: SuccessVerdict) -> bool:
 
 
 def _can_be_repeated(call: ToolCall, effect_unknown: bool) -> bool:
-    """Whether repeating the call is safe: its effect is known, or a second one changes nothing."""
+    """Return whether it is safe to repeat the call: its effect is known, or a second one changes
+    nothing.
+    """
     return not effect_unknown or call.idempotent
 
 
 def _failure_text(value: Any, verdict: SuccessVerdict) -> str:
-    """Return what a failed result says about itself, or else why it counts as failed."""
+    """Return a failed result's own error text, else the reason why it counts as a failure."""
     if verdict.policy_error or verdict.for_model or verdict.source == "schema":
         return verdict.reason
     return failure_text(value) or verdict.reason

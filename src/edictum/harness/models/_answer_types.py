@@ -1,4 +1,4 @@
-"""Answers of a type: what a provider is told about it, and reading the answer as it."""
+"""Typed answers: how to ask a provider for one, and how to read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edictum.core.redaction import shorten
 from edictum.errors import EdictumConfigError
 from edictum.harness.messages import ModelReply
 
-# keywords that providers refuse in a strict schema; the answer is checked against them all the same
+# keywords that providers refuse in a strict schema; the answer is checked against them anyway
 NOT_STRICT = frozenset(
     {
         *("default", "title", "examples", "discriminator"),
@@ -71,8 +71,9 @@ class AnswerType:
         return {"name": self.name, "schema": make_strict(self.schema), "strict": True}
 
     def parse(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with its answer as a value, or with what is wrong about it. A reply that
-        asks for calls, was cut or refused is not an answer.
+        """Return the reply with its answer as a value, or with what is wrong with it.
+
+        A reply that asks for calls, was cut or refused is not an answer.
         """
         if reply.tool_calls or reply.stop_reason != "end":
             return reply
@@ -84,7 +85,7 @@ class AnswerType:
 
 
 def _list_problems(error: ValueError) -> list[str]:
-    """Return what is wrong about an answer: pydantic names each place."""
+    """Return what is wrong with an answer; pydantic names each place."""
     if not callable(listed := getattr(error, "errors", None)):
         return [str(error)]
     found = listed(include_url=False, include_input=False, include_context=False)
@@ -126,7 +127,9 @@ def _make_name(given: Any) -> str:
 
 
 def is_open(schema: Any) -> bool:
-    """Return whether objects may have keys that the schema does not name: not strict."""
+    """Return whether objects may have keys that the schema does not name, so that it cannot be
+    strict.
+    """
     if isinstance(schema, list):
         return any(map(is_open, schema))
     if not isinstance(schema, Mapping):
@@ -139,7 +142,9 @@ def is_open(schema: Any) -> bool:
 
 
 def has_any(schema: Any) -> bool:
-    """Return whether a part of the answer may be of any type: not strict."""
+    """Return whether a part of the answer may be of any type, so that the schema cannot be
+    strict.
+    """
     if isinstance(schema, list):
         return any(map(has_any, schema))
     if not isinstance(schema, Mapping):
@@ -151,7 +156,7 @@ def has_any(schema: Any) -> bool:
 
 
 def make_strict(schema: Any) -> Any:
-    """Return the schema as providers demand it: every object closed, every property required, and
+    """Return the schema as providers require it: every object closed, every property required, and
     no keyword that they refuse.
     """
     if isinstance(schema, list):

@@ -94,8 +94,8 @@ class AnthropicApi:
         return {**base, **options}
 
     def _declare(self, called: list[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return declarations of tools that were called, without which earlier calls are refused.
-        If nothing is on offer, they may not be called.
+        """Return declarations of tools that were called before, without which earlier calls are
+        refused. If no tools are offered, these may not be called.
         """
         if offered := options.get("tools"):
             return {"tools": [*offered, *called]}
@@ -133,8 +133,9 @@ def _read_use(block: Mapping[str, Any]) -> ToolCallRequest:
 
 
 def _keep_content(blocks: Sequence[Mapping[str, Any]], container: str | None) -> Any:
-    """Return the blocks, or None if a chat message says all that they say: texts, then calls. If
-    code of the model runs at the provider, with the container in which it does.
+    """Return the blocks, or None if a chat message would say the same: texts, then calls.
+
+    If the model's code runs at the provider, keep the container in which it runs.
     """
     kept = [without_nulls(block) for block in blocks]
     for block in kept:
@@ -152,8 +153,9 @@ def _keep_content(blocks: Sequence[Mapping[str, Any]], container: str | None) ->
 
 
 def _find_container(messages: Sequence[ChatMessage]) -> str | None:
-    """Return the container of the turn that goes on: code in it may wait for results of calls. In
-    the next turn it may have expired.
+    """Return the container of the turn under way: code in it may wait for results of calls.
+
+    In the next turn it may have expired.
     """
     since = messages[len(messages) - count_since_user(messages) :]
     found = (get_path(each, "provider_content", "content", "container") for each in reversed(since))
@@ -194,8 +196,8 @@ def to_anthropic(
 def _adapt_calls(
     messages: Sequence[ChatMessage], declared: Collection[str], source: str
 ) -> Iterator[ChatMessage]:
-    """Yield messages with ids and names that are accepted, and without foreign content but in the
-    turn that goes on: there thinking is demanded, and other hosts of the provider know it.
+    """Yield messages with ids and names that are accepted, and without foreign content, except in
+    the turn under way: there thinking is required, and other hosts of the provider accept it.
     """
     names = CallNames(ANTHROPIC_CALL_ID, declared)
     earlier = len(messages) - count_since_user(messages)
@@ -209,7 +211,7 @@ def _adapt_calls(
 
 
 def _rename_blocks(message: ChatMessage, names: CallNames) -> ChatMessage:
-    """Return a reply's message with names in its content that are accepted."""
+    """Return a reply's message with acceptable names in its content."""
     if names.accepts(message) or (kept := find_content(message, ANTHROPIC_API)) is None:
         return message
     blocks = [
@@ -255,8 +257,8 @@ def _is_acceptable(block: Any) -> bool:
 
 
 def _order_blocks(turns: list[ChatMessage]) -> None:
-    """Put results first, and leave out what the provider's own tools were asked for and did not
-    answer, unless the provider goes on with it: after a pause, or with results for it.
+    """Put results first, and drop calls of the provider's own tools that were not answered, unless
+    the provider will continue them: after a pause, or with results for it.
     """
     answered = {get_path(block, "tool_use_id") for turn in turns for block in turn["content"]}
     for number, turn in enumerate(turns):
@@ -369,7 +371,7 @@ class AnthropicStream:
 
 
 def _read_input(text: str) -> Any:
-    """Return the input of a call; a text that is not JSON stays, and the turn says so."""
+    """Return the input of a call. Text that is not JSON is kept: the turn refuses it."""
     try:
         return json.loads(text)
     except ValueError:

@@ -41,7 +41,7 @@ from edictum.harness.tool_spec import ToolSpec
 CHAT_CALL_ID = re.compile(r"(?s).{1,40}")
 KEYS_NOT_SENT = ("is_error", "provider_content", "annotations")
 SAYING = ("content", "tool_calls", "function_call", "refusal", "audio")
-# what each field of Usage is called in an answer; the first that is there counts
+# the names of each field of Usage in an answer; the first that is present counts
 CHAT_USAGE: dict[str, tuple[str, ...]] = {
     "input_tokens": ("prompt_tokens",),
     "output_tokens": ("completion_tokens",),
@@ -133,7 +133,7 @@ def _read_call(call: dict[str, Any]) -> ToolCallRequest:
 
 
 def _clean_message(message: dict[str, Any]) -> ChatMessage:
-    """Return the message as it can be sent back: without what is empty, audio by its id."""
+    """Return the message as it can be sent back: without empty fields, and with audio by its id."""
     kept = {name: value for name, value in message.items() if value not in (None, [], {})}
     if "audio" in kept:
         kept["audio"] = {"id": kept["audio"].get("id")}
@@ -147,8 +147,9 @@ def to_openai(
     messages: Sequence[ChatMessage], declared: Collection[str] = (), source: str = ""
 ) -> list[ChatMessage]:
     """Return messages as chat completions take them: without our own keys and empty messages, and
-    with the images of tool results in a user message behind the results. What a message has beyond
-    every provider's keys goes to the ``source`` alone that it came from.
+    with the images of tool results in a user message behind the results.
+
+    Keys that not every provider knows are sent only to the ``source`` that the message came from.
     """
     sent: list[ChatMessage] = []
     attached: list[dict[str, Any]] = []
@@ -167,8 +168,8 @@ def to_openai(
 
 
 def _put_system_first(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return messages in which only the first ones are system messages; later ones are the user's,
-    for servers that refuse them there.
+    """Return messages in which only the first ones are system messages; later ones become the
+    user's, for servers that refuse them there.
     """
     roles = [message["role"] in INSTRUCTION_ROLES for message in messages]
     leading = roles.index(False) if False in roles else len(roles)
@@ -191,7 +192,7 @@ def _keep_common(message: ChatMessage) -> ChatMessage:
 
 
 def _says_something(message: ChatMessage) -> bool:
-    """Return whether there is more in a message than thoughts: such a one alone is refused."""
+    """Return whether a message has more than reasoning: providers refuse reasoning alone."""
     may_be_empty = message["role"] in (*INSTRUCTION_ROLES, "assistant")
     return not may_be_empty or any(message.get(name) for name in SAYING)
 

@@ -29,14 +29,14 @@ PlainAnswer = dict[str, Any]
 
 
 class StreamedAnswer(Protocol):
-    """An answer that is put together from the events of a stream."""
+    """An answer that is assembled from the events of a stream."""
 
     def add(self, event: PlainAnswer) -> Iterator[ModelEvent]:
-        """Add an event of the API, and yield what it means."""
+        """Add an event of the API, and yield the model events that it stands for."""
         ...
 
     def finish(self) -> PlainAnswer:
-        """Return the answer as if it had come whole; raise ModelError if it was broken off."""
+        """Return the answer as if it had come whole; raise ModelError if it broke off."""
         ...
 
 
@@ -145,10 +145,10 @@ def _list_events(reply: ModelReply) -> Iterator[ModelEvent]:
 
 
 def can_stream(model: Any) -> bool:
-    """Whether a model can be called with ``on_event=``, a function that gets each ModelEvent while
-    the reply is received. If the function raises, the reply is broken off and its error is raised.
+    """Return whether a model can be called with ``on_event=``.
 
-    ``on_event`` is called where the model runs: in a thread if the model blocks.
+    That is a function that gets each ModelEvent while the reply is received. If it raises, the
+    reply is broken off and its error is raised.
     """
     try:
         parameters = inspect.signature(model).parameters
@@ -158,7 +158,7 @@ def can_stream(model: Any) -> bool:
 
 
 def make_provider_error(error: Any) -> ModelError:
-    """Return the error that an answer has in place of a reply."""
+    """Return the error that an answer contains in place of a reply."""
     text = error.get("message") if isinstance(error, Mapping) else error
     return ModelError(f"The model's provider answered with an error: {text or error}")
 

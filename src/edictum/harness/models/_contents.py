@@ -1,4 +1,4 @@
-"""What replies keep of the API they came from, and how it is sent back."""
+"""Contents: what replies keep of the API that they came from, and how it is sent back."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def find_content(message: ChatMessage, api: str, source: str = "") -> list[dict[
 
 
 def is_foreign(message: ChatMessage, source: str) -> bool:
-    """Return whether a reply came from another address than this one: keys of its own, ids and
-    signatures are refused elsewhere. False if either is not known.
+    """Return whether a reply came from another address than this one, where its own keys, ids and
+    signatures would be refused. False if either address is not known.
     """
     kept = message.get("provider_content")
     given = kept.get("source") if isinstance(kept, Mapping) else None
@@ -38,7 +38,7 @@ def is_foreign(message: ChatMessage, source: str) -> bool:
 
 
 def drop_content(message: ChatMessage) -> ChatMessage:
-    """Return a copy of a reply's message that any API takes."""
+    """Return a copy of a reply's message that every API accepts."""
     return {name: value for name, value in message.items() if name != "provider_content"}
 
 
@@ -48,7 +48,7 @@ def list_call_ids(message: ChatMessage) -> list[str]:
 
 
 def drop_trailing(items: list[dict[str, Any]], kinds: Collection[str]) -> list[dict[str, Any]]:
-    """Return the items without those at the end that must be followed by another one."""
+    """Return the items without trailing ones of kinds that must be followed by another item."""
     end = len(items)
     while end and items[end - 1].get("type") in kinds:
         end -= 1
@@ -65,10 +65,11 @@ def without_nulls(item: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class CallNames:
-    """Ids and names of calls as an API accepts them. Models make up names, some servers give the
-    same ids in every reply, and a conversation may have begun with another provider.
+    """Ids and names of calls as an API accepts them.
 
-    ``declared`` are names of tools that are on offer: whether the API takes them, it says itself.
+    Models make up names, some servers give the same ids in every reply, and a conversation may have
+    begun with another provider. ``declared`` are names of tools on offer: the API itself reports
+    those that it does not accept.
     """
 
     id_pattern: re.Pattern[str]
@@ -119,7 +120,7 @@ class CallNames:
         return changed
 
     def _choose_id(self, given: str) -> str:
-        """Return the id, or another one that is the same in every request."""
+        """Return the id, or a replacement that is the same in every request."""
         self._uses[given] += 1
         if self._uses[given] == 1 and self.id_pattern.fullmatch(given):
             return given

@@ -189,8 +189,8 @@ def _return_items(
     items: list[dict[str, Any]], sent: set[str], is_stored: bool
 ) -> list[dict[str, Any]]:
     """Return the items of a reply, without calls that are not sent and without reasoning that the
-    provider cannot read any more. What stood behind such reasoning goes without its id, which
-    would demand it.
+    provider can no longer read. The item behind such reasoning is sent without its id, which would
+    require the reasoning.
     """
     kept = [
         item for item in items if item.get("type") != "function_call" or item["call_id"] in sent

@@ -51,9 +51,9 @@ def choose_tools(
 ) -> dict[str, Any]:
     """Return the settings of a request, with the provider's tools beside those of the turn.
 
-    A tool that both declare is declared as in the settings, and made by the turn. A choice that
-    forces a call holds for the first request of a turn: later ones would never end
-    in an answer. When the turn asks for its last answer, nothing is offered.
+    A tool that both declare is declared as in the settings, and called by the turn. A choice that
+    forces a call holds for the first request of a turn: with it, later ones would never end in an
+    answer. When the turn asks for its last answer, nothing is offered.
     """
     options = dict(settings)
     given = options.pop("tools", None) or ()
@@ -71,7 +71,7 @@ def choose_tools(
 
 
 def find_name(declaration: Any) -> Any:
-    """Return the name that a model calls a tool by; None for tools that it does not call."""
+    """Return the name by which a model calls a tool; None for tools that it does not call."""
     for path in ("name", "function.name", "custom.name"):
         if isinstance(name := get_path(declaration, *path.split(".")), str):
             return name
