@@ -252,7 +252,7 @@ def _as_artifact_error(what: str) -> Iterator[None]:
     """Raise what a backend raises as an ArtifactError."""
     try:
         yield
-    except ArtifactError:
+    except (ArtifactError, EdictumConfigError):
         raise
     except Exception as exc:
         raise ArtifactError(f"{what}: {type(exc).__name__}: {exc}") from exc
