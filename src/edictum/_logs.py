@@ -296,6 +296,13 @@ ARTIFACT_AWAY = _event(
     "The artifact store could not be used when it was opened; it is tried again at each use.",
     "Look at the server that holds it.",
 )
+ARTIFACT_COUNTED_APART = _event(
+    "artifact.counted_apart",
+    WARNING,
+    "Each process counts by itself what it stores in this place, so together they may store as many"
+    " times the quota. Said when the store is made.",
+    "Give the store an `index`: a file on a local disk that all processes share.",
+)
 ARTIFACT_NOT_STORED = _event(
     "artifact.not_stored",
     ERROR,

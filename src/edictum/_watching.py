@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
 from edictum._logs import CALLBACK_FAILED, POLICY_NOT_WATCHED, log
+from edictum.core.policy import join_versions
 from edictum.errors import EdictumConfigError
 from edictum.execution.failures import NotStarted
 from edictum.execution.forks import call_in_child
@@ -16,7 +17,9 @@ from edictum.execution.threads import start_thread
 
 
 class Watch:
-    """Reloads when one of the files changes, until ``stop()`` or the end of its ``with`` block."""
+    """Reloads when the files are not what was loaded last, until ``stop()`` or the end of its
+    ``with`` block. ``in_force`` is the version of the policy that was loaded before.
+    """
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class Watch:
         on_reload: Callable[[Any], Any] | None,
         on_error: Callable[[Exception], Any] | None,
         on_missing: Callable[[EdictumConfigError], None],
+        in_force: str | None,
     ) -> None:
         if not paths:
             hint = "Pass the path of a YAML file."
@@ -44,7 +48,7 @@ class Watch:
         self._on_missing = on_missing
         self.problem: str | None = None  # why the files are not what is in force
         self._loading_problem: str | None = None  # with their content, if they are there
-        self._seen = self._digest()
+        self._seen = in_force  # what was changed since it was loaded is reloaded
         self._start()
         call_in_child(self._start_in_child)
 
@@ -83,15 +87,15 @@ class Watch:
         is_missing = False
         stopped = self._stopped  # a forked child has another
         while not stopped.wait(self._interval_s):
-            digest = self._digest()
-            if digest is None and not is_missing:
+            version = self._find_version()
+            if version is None and not is_missing:
                 self._report_missing()
-            elif digest is not None and digest != self._seen:
+            elif version is not None and version != self._seen:
                 self._reload_now()
-                self._seen = digest  # last: a child that is forked meanwhile loads it itself
-            elif digest is not None and is_missing:
+                self._seen = version  # last: a child that is forked meanwhile loads it itself
+            elif version is not None and is_missing:
                 self.problem = self._loading_problem
-            is_missing = digest is None
+            is_missing = version is None
 
     def _report_missing(self) -> None:
         """Report a file that is missing or cannot be read, once until it is back."""
@@ -122,9 +126,9 @@ class Watch:
         except Exception:
             log(CALLBACK_FAILED, "a callback of watch() raised; watching continues", exc_info=True)
 
-    def _digest(self) -> str | None:
-        """Return a digest of the content; None while a file is missing."""
+    def _find_version(self) -> str | None:
+        """Return the version of the policy that is in the files; None while one is missing."""
         try:
-            return hashlib.sha256(b"\0".join(path.read_bytes() for path in self._paths)).hexdigest()
+            return join_versions([sha256(path.read_bytes()).hexdigest() for path in self._paths])
         except OSError:
             return None

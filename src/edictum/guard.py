@@ -489,6 +489,7 @@ class Edictum(OlderGuard):
     ) -> Watch:
         """Reload whenever a file changes, until the Watch is stopped or the guard is closed.
 
+        Files that are not what is in force, because they have changed since, are loaded at once.
         A file that has become invalid, or is gone, leaves the old policy in force; the error is
         logged, recorded in the audit and handed to ``on_error``. A forked child watches as well.
         Raises EdictumConfigError when no bundle was loaded: the files would not be in force yet.
@@ -497,7 +498,8 @@ class Edictum(OlderGuard):
         if not self._state.policy.has_bundle:
             hint = "Load it: Edictum.from_yaml(path), or await guard.reload(Path(path))."
             raise EdictumConfigError("watch(): this guard has no bundle in force.", hint=hint)
-        watch = Watch(files, self._reload_files, interval_s, on_reload, on_error, missing)
+        in_force = self._state.policy.version
+        watch = Watch(files, self._reload_files, interval_s, on_reload, on_error, missing, in_force)
         self._watches.append(watch)
         return watch
 

@@ -183,6 +183,12 @@ def test_options_of_other_stores_are_refused(scheme: str, option: str) -> None:
         open_backend(f"{scheme}://{AWAY}/0?{option}")
 
 
+@pytest.mark.parametrize("url", ["redis://{}/0?protocol=9", "postgresql://{}/db?sslmode=perhaps"])
+def test_a_bad_url_is_refused_when_the_store_is_made(url: str) -> None:
+    with pytest.raises(EdictumConfigError):
+        ArtifactStore(url.format(AWAY))
+
+
 def test_a_url_that_cannot_be_used_does_not_show_its_password() -> None:
     with pytest.raises(EdictumConfigError) as raised:
         open_backend("nothing+like+that://ada:hunter2@host/bucket")

@@ -686,6 +686,22 @@ def test_without_an_index_a_process_counts_its_sessions(tmp_path: Path) -> None:
         first.store("s-4", "x" * 2_000, "t")  # it has looked at all of them
 
 
+def test_a_store_that_counts_for_its_process_alone_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it is made; not where no other process can store anything, and not with an index."""
+    pytest.importorskip("fsspec")
+    url = f"file://{tmp_path}/bucket"
+    ArtifactStore("memory://bucket")
+    ArtifactStore(tmp_path / "directory")
+    ArtifactStore(FsspecBackend(url), index=tmp_path / "index.db")
+    assert not caplog.records
+    ArtifactStore(FsspecBackend(url))
+    (record,) = caplog.records
+    assert vars(record)["edictum_event"] == "artifact.counted_apart"
+    assert "index=" in caplog.text
+
+
 def test_a_backend_of_four_methods_counts_too() -> None:
     class Kept:
         def __init__(self) -> None:

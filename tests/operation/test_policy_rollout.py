@@ -130,3 +130,23 @@ def test_a_forked_worker_reloads_as_its_parent_does(tmp_path: Path) -> None:
         assert wait_until(lambda: guard.policy_version != version)
         _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_file_that_changed_before_it_was_watched_is_loaded(tmp_path: Path, layers: int) -> None:
+    """As when an application loads its policy and starts to watch later; others are not loaded
+    again.
+    """
+    paths = [tmp_path / f"{number}.yaml" for number in range(layers)]
+    for path in paths:
+        path.write_text(BUNDLE.format(value=1))
+    guard, current = Edictum.from_yaml(*paths), list[Any]()
+    paths[0].write_text(BUNDLE.format(value=2))
+    with guard.watch(*paths, interval_s=0.01, on_reload=current.append):
+        assert wait_until(lambda: current)
+        time.sleep(0.1)  # several more looks
+    assert len(current) == 1
+    assert guard.policy_version == Edictum.from_yaml(*paths).policy_version
+    with guard.watch(*paths, interval_s=0.01, on_reload=current.append):
+        time.sleep(0.1)
+    assert len(current) == 1

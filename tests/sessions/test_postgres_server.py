@@ -208,6 +208,30 @@ def test_a_server_that_only_reads_is_left_for_the_one_that_writes(
 
 
 @pytest.mark.slow
+async def test_a_server_that_is_killed_behind_a_pooler_is_named_as_the_reason(
+    own_postgres: Postgres, pooler: PgBouncer
+) -> None:
+    """Not what cannot be done any more with a connection that has ended."""
+    front = PgBouncer(own_postgres.port)
+    guard = Edictum(backend=f"{front.url}?pooler=transaction&wait=1")
+    await until_served(guard, "killed")
+    own_postgres.kill()
+    said = set()
+    while not any("server_login_retry" in it for it in said):
+        outcome = await call(guard, "killed")
+        assert isinstance(outcome, ToolDenied)
+        said.add(outcome.details)
+        await asyncio.sleep(0.02)
+    for details in said:
+        assert "released back" not in details
+        assert "the underlying connection" not in details
+    own_postgres.start()
+    await until_served(guard, "killed")
+    await guard.close()
+    front.stop()
+
+
+@pytest.mark.slow
 def test_a_unix_socket(own_postgres: Postgres, opened: Any) -> None:
     where = f"host={own_postgres.directory}&port={own_postgres.port}"
     ledger = opened(f"postgresql://pg@/postgres?{where}")

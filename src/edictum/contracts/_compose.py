@@ -8,13 +8,13 @@ enforced, with a warning if it says otherwise.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from edictum.contracts._bundle import Bundle, ContractSpec, SuccessSpec
 from edictum.contracts._report import CompositionOverride, CompositionReport, ShadowContract
 from edictum.core._records import replace
+from edictum.core.policy import join_versions
 from edictum.core.tool_entry import AMOUNT_KEYS, inherit_settings
 
 _Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -34,13 +34,7 @@ def compose(bundles: Sequence[Bundle]) -> tuple[Bundle, CompositionReport]:
     for layer in bundles[1:]:
         add = _add_candidates if layer.observe_alongside else _add_layer
         merged = add(merged, layer, report)
-    return replace(merged, version=_version(bundles)), report
-
-
-def _version(bundles: Sequence[Bundle]) -> str:
-    if len(bundles) == 1:
-        return bundles[0].version
-    return hashlib.sha256(":".join(bundle.version for bundle in bundles).encode()).hexdigest()
+    return replace(merged, version=join_versions([it.version for it in bundles])), report
 
 
 def _add_layer(below: Bundle, above: Bundle, report: CompositionReport) -> Bundle:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import reduce
+from hashlib import sha256
 from types import NoneType
 from typing import Any, Final, TypeAlias
 from weakref import ref
@@ -302,6 +303,11 @@ SENT_TWICE: Final = Contract(
     source="arguments",
 )
 Asker: TypeAlias = Callable[[ToolCall], list[tuple[Contract, Any]]]
+
+
+def join_versions(versions: Sequence[str]) -> str:
+    """Return the version of a policy that is made of the bundles of these versions."""
+    return versions[0] if len(versions) == 1 else sha256(":".join(versions).encode()).hexdigest()
 
 
 def _check_names(ask: Asker) -> Asker:

@@ -118,6 +118,8 @@ class PostgresBackend:
                     self._keep(await self._open_pool())
                 async with self._connect(self._pool) as connection:
                     return await work(connection)
+            except asyncpg.ClientConfigurationError as exc:
+                raise EdictumConfigError(f"Artifacts cannot be kept there: {exc}.") from exc
             except _LOST:
                 self._drop()
                 raise

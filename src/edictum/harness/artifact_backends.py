@@ -369,6 +369,7 @@ class FsspecBackend:
             message = f"Artifacts cannot be kept at {shown!r}: {exc}"
             raise EdictumConfigError(message, hint="Use a URL that fsspec knows.") from exc
         self.index = make_process_index(self)  # for stores without an index of their own
+        self.is_of_process = self._files.protocol == "memory"  # no other process stores there
 
     def _path(self, key: str) -> str:
         return f"{self._base.rstrip('/')}/{key}"

@@ -30,7 +30,7 @@ from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from edictum._logs import ARTIFACT_AWAY, ARTIFACT_DAMAGED, log
+from edictum._logs import ARTIFACT_AWAY, ARTIFACT_COUNTED_APART, ARTIFACT_DAMAGED, log
 from edictum.core.redaction import RedactionPolicy, shorten
 from edictum.core.values import show, to_json
 from edictum.errors import EdictumConfigError, EdictumError, EdictumInputError
@@ -241,6 +241,9 @@ def _add_index(backend: ArtifactBackend, index: str | os.PathLike[str] | None) -
     if isinstance(backend, CountingBackend):
         hint = "Leave it out: directories, Redis and PostgreSQL count by themselves."
         raise EdictumConfigError("index= is for places that cannot count.", hint=hint)
+    if index is None and not getattr(backend, "is_of_process", False):
+        message = "the artifact store has no index=, so its quotas hold for each process by itself"
+        log(ARTIFACT_COUNTED_APART, message)
     return IndexedBackend(backend, None if index is None else Path(index))
 
 
@@ -249,7 +252,7 @@ def _as_artifact_error(what: str) -> Iterator[None]:
     """Raise what a backend raises as an ArtifactError."""
     try:
         yield
-    except ArtifactError:
+    except (ArtifactError, EdictumConfigError):
         raise
     except Exception as exc:
         raise ArtifactError(f"{what}: {type(exc).__name__}: {exc}") from exc

@@ -224,7 +224,8 @@ class PostgresConnection:
         except _FAULTY:
             raise
         except BaseException:
-            db.terminate()  # the pool would wait for a server that may not answer
+            with suppress(asyncpg.InterfaceError):  # the server has ended the connection
+                db.terminate()  # the pool would wait for a server that may not answer
             raise
         finally:
             await self._pool.release(db)

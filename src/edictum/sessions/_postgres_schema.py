@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
+
+import asyncpg
 
 from edictum.core._records import record
 from edictum.core.limits import has_mark
@@ -39,7 +41,8 @@ async def transaction(db: Any, isolation: str | None = None) -> AsyncIterator[No
     try:
         yield
     except Exception:
-        await begun.rollback()
+        with suppress(asyncpg.InterfaceError):  # the server has ended the connection
+            await begun.rollback()
         raise
     await begun.commit()
 

@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
+from redis.exceptions import RedisError
 
 from edictum.errors import EdictumConfigError
 from edictum.sessions._addresses import Address, Credentials, get_credentials, read_address
@@ -93,7 +94,7 @@ class RedisClients:
         try:
             pool: Any = ConnectionPool.from_url(self._url, **self._options)
             pool.make_connection()
-        except (ValueError, TypeError, AttributeError) as exc:
+        except (RedisError, ValueError, TypeError, AttributeError) as exc:
             raise EdictumConfigError(
                 f"The URL of the store {self.name} cannot be used: {exc}",
                 hint="Beside lease, ttl, wait, allow_eviction and password_file it may have the"

@@ -162,6 +162,10 @@ def _read_option(url: str, name: str, value: str) -> dict[str, Any] | None:
     if name in QUERY:
         return {QUERY[name]: None if (name, value) == FOR_GOOD else _seconds(name, value)}
     if name in SWITCHES:
+        if value not in ("0", "1"):
+            raise EdictumConfigError(
+                f"The URL of a store: {name} is {value!r}.", hint="Use 1 or 0."
+            )
         return {SWITCHES[name]: value == "1"}
     if name == "replicas" and url.lower().startswith(("redis", "valkey")):
         return {"replicas": _count_replicas(value)}
