@@ -274,6 +274,7 @@ class Edictum(OlderGuard):
             **functions,
             lease_s=getattr(wiring.ledger, "default_lease_s", None),
             late_answer_s=getattr(wiring.approval_backend, "late_answer_s", LATE_ANSWER_S),
+            records_starts=hasattr(wiring.approval_backend, "use"),
         )
         self._install(policy, wiring, config, base, Language())
         warn_about_approvers(wiring.approval_backend, policy, None)

@@ -83,6 +83,21 @@ async def test_two_persons_approve(url: str) -> None:
     assert guard.local_sink.filter("call_approval_granted")[0].approver == "ann, bob"
 
 
+async def test_a_person_who_is_spelled_otherwise_is_the_same(url: str) -> None:
+    """A login may write a name in other letters than the agent does."""
+    guard = make_guard(url)
+    running = deploy(guard)
+    for name in ("EVE", " eve", "\uff45\uff56\uff45"):  # the last one in full width
+        with pytest.raises(EdictumInputError, match="the requester may not answer"):
+            await answer_next(guard.approvals, approver=Principal(user_id=name, role="ops"))
+    for name in ("ann", "Ann"):
+        person = Principal(user_id=name, role="ops")
+        answered = await answer_next(guard.approvals, approver=person)
+        assert (answered.status, len(answered.answers)) == ("pending", 1)
+    await answer_next(guard.approvals, False, approver=BOB)
+    assert isinstance(await running, ToolDenied)
+
+
 async def test_a_plain_name_is_refused(url: str) -> None:
     """The error says what to pass; the question stays."""
     guard = make_guard(url)

@@ -19,7 +19,7 @@ from edictum.approval import (
     HostAnswer,
     InMemoryApprovalBackend,
 )
-from edictum.core.parking import WAIT, tell_once
+from edictum.core.parking import WAIT, GoingOn, raise_pending, tell_once
 from support.guards import approval_contract
 
 CALL: dict[str, Any] = {"session_id": "s", "call_id": "c1"}
@@ -251,6 +251,30 @@ async def test_a_policy_that_does_not_ask_any_more(desk: Desk, answer: Any, ran:
     other = precondition("t", id="other")(lambda call: Verdict.pass_())
     await desk.call(desk.start(flips, other))
     assert len(desk.ran) == ran
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "killed while it ran"])
+@pytest.mark.parametrize(
+    "contracts",
+    [(approval_contract("other"),), (approval_contract(timeout=99),)],
+    ids=["nothing asks", "it asks on other terms"],
+)
+async def test_a_started_call_is_not_started_under_another_policy(
+    desk: Desk, contracts: Any, ends: bool
+) -> None:
+    """Nor is a person asked about it, who could not know that it was started before."""
+    request = await desk.park(desk.start())
+    await desk.queue.answer(request.approval_id, True, approver="ann")
+    if ends:
+        await desk.call(desk.start())
+    else:  # what is left of a process that was killed
+        await desk.queue.take(request.approval_id)
+        await desk.queue.use(request.approval_id)
+    ran = len(desk.ran)
+    outcome = await desk.call(desk.start(*contracts), park=GoingOn(raise_pending))
+    assert isinstance(outcome, ToolDenied)
+    assert outcome.details.startswith("The approval was used before")
+    assert (len(desk.ran), await desk.queue.pending()) == (ran, [])
 
 
 async def test_a_no_counts_where_nothing_can_ask_any_more(desk: Desk) -> None:

@@ -501,6 +501,32 @@ async def test_an_approved_call_is_stored_in_its_queue(office: Office) -> None:
     assert [sorted(turn.ended) for turn in kept] == [[], [0]]
 
 
+async def test_an_approved_call_is_stored_in_the_turn_if_nothing_else_records_it(
+    office: Office,
+) -> None:
+    """The backend has no ``use``: a person would be asked again about a call that was started."""
+    kept: list[ParkedTurn] = []
+    tools = [pay_tool(office, ends=False)]
+    office.list_tools = lambda: tools  # type: ignore[method-assign]
+    office.contracts = [approval_contract("pay")]
+    office.url = InMemoryApprovalBackend(True)  # type: ignore[assignment]
+    options: dict[str, Any] = {"park": False, "session_id": "s"}
+    running = asyncio.ensure_future(
+        office.run(USER, calls(("pay", {"to": "eve"})), keep=kept.append, **options)
+    )
+    async with asyncio.timeout(60):
+        while "paid eve" not in office.done:  # noqa: ASYNC110 - the body has no other way
+            await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    again = await office.go_on(kept[-1], "done", **options)
+    assert office.done == ["paid eve"]
+    denied = again.outcomes[0]
+    assert isinstance(denied, ToolDenied)
+    assert denied.reason == "interrupted"
+
+
 async def test_what_is_not_a_function_cannot_keep(office: Office) -> None:
     with pytest.raises(EdictumConfigError, match=r"^keep is 'turn\.json'"):
         await office.run(USER, "done", keep="turn.json")

@@ -347,11 +347,15 @@ def _ask_again(step: Asking, found: RequestRow, now: float) -> Taken:
 
 def _is_same_question(row: RequestRow, asked: RequestRow, now: float) -> bool:
     """Return whether a row is about the call that is asked about now: the call of the same id, or
-    an equal one whose asker is gone and has not taken the answer.
+    an equal one whose asker is gone and has not taken the answer. Of a call that was started the
+    row is found under any policy.
     """
+    is_same_call = asked.call_id is not None and row.call_id == asked.call_id
+    if asked.call_digest and is_same_call and _has_started(row):
+        return True
     if not asked.digest or row.digest != asked.digest:  # an answer would not be bound to it
         return False
-    if asked.call_id is not None and row.call_id == asked.call_id:
+    if is_same_call:
         return row.status not in UNANSWERED
     is_open = row.status in OPEN or (row.status is ApprovalStatus.DENIED and not row.told)
     return is_open and row.leased_until <= now and not row.is_parked

@@ -48,6 +48,7 @@ from edictum.approval.port import (
 )
 from edictum.core.call import Principal
 from edictum.core.freeze import EMPTY, thaw
+from edictum.core.parking import NOT_AGAIN
 from edictum.core.redaction import RedactionPolicy
 from edictum.core.values import dumps, is_same
 from edictum.errors import BackendError, EdictumInputError
@@ -57,14 +58,6 @@ _REDACTION = RedactionPolicy()
 ASKER_LEASE_S = 30.0
 LOOK_AGAIN_S = 1.0  # at a yes that another call has claimed
 ASK_TIMEOUT_S = 300.0
-STARTED_BEFORE = (
-    "The approval was used before: the call was started then, and whether it had its effect is not"
-    " known. It is not started again."
-)
-ENDS = {
-    ApprovalStatus.USED: STARTED_BEFORE,
-    ApprovalStatus.DONE: "The approval was used before: the call has run, and is not run again.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +309,7 @@ class ApprovalQueue:
             # by another call, for as long as this one could wait
             return _make_decision(row, ApprovalStatus.TIMEOUT)
         return replace(
-            _make_decision(row, ApprovalStatus.VOID), reason=ENDS.get(row.status, row.reason)
+            _make_decision(row, ApprovalStatus.VOID), reason=NOT_AGAIN.get(row.status, row.reason)
         )
 
     async def take(self, approval_id: str) -> ApprovalDecision | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 from edictum.core.call import Principal
 from edictum.errors import EdictumConfigError
@@ -71,11 +72,19 @@ APPROVER_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def identify(principal: Principal | None) -> tuple[str, ...]:
-    """Return what a person or service is known by; two principals that share one are the same."""
+    """Return what a person or service is known by; two principals that share one are the same.
+
+    Names that differ only in case, or in forms that Unicode holds for equal, are one: a login may
+    spell a name otherwise than the agent does.
+    """
     if principal is None:
         return ()
     named = (("user", principal.user_id), ("service", principal.service_id))
-    return tuple(f"{kind}:{name}" for kind, name in named if name)
+    return tuple(f"{kind}:{_fold(name)}" for kind, name in named if name)
+
+
+def _fold(name: str) -> str:
+    return normalize("NFKC", name).strip().casefold()
 
 
 def roles_of(principal: Principal) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class LifecycleConfig:
     park: Callable[[Any], Any] | None = None
     lease_s: float | None = None
     late_answer_s: float = LATE_ANSWER_S
+    # the approval backend records which approved calls were started
+    records_starts: bool = False
     # returns the digest of the policy that new calls are judged by
     digest_in_force: Callable[[], str] | None = None
 

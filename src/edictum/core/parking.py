@@ -25,6 +25,14 @@ class _Wait:
 WAIT: Final = _Wait()
 
 
+# by the status of a request: why a call whose tool was started with it is not started again
+NOT_AGAIN: Final[Mapping[str, str]] = {
+    "used": "The approval was used before: the call was started then, and whether it had its effect"
+    " is not known. It is not started again.",
+    "done": "The approval was used before: the call has run, and is not run again.",
+}
+
+
 class ApprovalPending(BaseException):
     """A call was parked: a person has been asked, and has not answered.
 

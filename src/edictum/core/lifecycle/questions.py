@@ -16,6 +16,7 @@ from edictum.core.decide import explain_failure
 from edictum.core.decision import Decision, Failed
 from edictum.core.effects import Effect, FindQuestion
 from edictum.core.lifecycle.approval import approval_digest, make_call_digest, name_askers
+from edictum.core.parking import NOT_AGAIN
 from edictum.core.policy import Plan
 from edictum.core.values import TooDeepError
 
@@ -32,7 +33,8 @@ def recall_question(
     """Return the decision about a call that no contract objects to, made by a host that parks.
 
     If a person was asked about the same call before, under this policy, the call asks again and
-    finds the answer. A no counts even under another policy.
+    finds the answer. A no counts even under another policy, and so does a yes that was used: the
+    tool was started with it.
     """
     askers = list_askers(plan)
     if not askers and not getattr(config.park, "goes_on", False):
@@ -60,7 +62,7 @@ def _find_refusal(found: Any) -> str | None:
     """Return why a call is denied that was asked about on other terms; None if it is not."""
     if found.status == "denied":
         return found.reason or f"A person refused: {found.message}"
-    return STILL_OPEN if found.status == "pending" else None
+    return STILL_OPEN if found.status == "pending" else NOT_AGAIN.get(found.status)
 
 
 def list_askers(plan: Plan) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ def start_or_refuse(
             config.on_allow, (admission.call,), "on_allow", config.context.redaction.redact_text
         )
     refused = None
-    if admission.approvals:
+    if admission.approvals and config.records_starts:
         refused = yield from use_approvals(admission, config)
     elif turn is not None and turn.keep_start is not None:
         refused = yield from _store_start(admission, turn.keep_start)
@@ -46,7 +46,7 @@ def start_or_refuse(
 def _store_start(
     admission: Admission, keep_start: Callable[[], Any]
 ) -> Generator[Effect, Any, Admission | None]:
-    """Store that a call is started, if no approval records it. Returns None, or the denied
+    """Store that a call is started, if no approval backend records it. Returns None, or the denied
     admission if that failed.
     """
     stored = yield from call_user_code(keep_start, (), in_turn=True)
