@@ -178,6 +178,27 @@ def test_retention_needs_a_chain(path: Path) -> None:
         FileAuditSink(path, retain="180d")
 
 
+@pytest.mark.parametrize("name", ["audit.jsonl.1", "audit.jsonl.2", "audit.jsonl.heads"])
+@pytest.mark.parametrize("options", [{}, {"chain": True}])
+def test_a_part_of_a_chained_log_is_not_the_log_of_another_sink(
+    path: Path, name: str, options: dict[str, Any]
+) -> None:
+    """It would be rotated, and deleted, without a look at the floor of the log that it is of."""
+    with closing(open_sink(path, chain=True, retain="180d")) as sink:
+        emit(sink, *"123")
+    linked = path.parent / "linked.jsonl"
+    linked.symlink_to(path.with_name(name))
+    for other in (path.with_name(name), linked):
+        with pytest.raises(EdictumConfigError, match="a part of the chained log"):
+            open_sink(other, keep=1, **options)
+    linked.unlink()
+    linked.symlink_to(path)
+    for own in (path, linked):  # the log itself
+        open_sink(own, chain=True).close()
+    assert names(path) == list("123")
+    assert verify(path).ok
+
+
 # --- Files that are written beside a log ----------------------------------------------------------
 
 

@@ -354,6 +354,8 @@ class HeadCheck:
             found.add_problem("head", "heads", text)
         elif has_none and found.records:
             found.add_note("this log has no head, so a cut end does not show")
+        elif has_none and found.counts["inserted"]:
+            found.add_note("this log is not chained: no line of it is a record of a chain")
         elif self._verifier is None:
             found.add_note("without a public key, signatures of heads were not checked")
 
