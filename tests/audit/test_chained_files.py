@@ -20,7 +20,8 @@ from typing import IO, Any
 import pytest
 
 from edictum import AuditEvent, Edictum, EdictumConfigError, FileAuditSink, ToolExecutionResult
-from edictum.audit import Chain, _rotation, export, generate_key, query, verify
+from edictum.audit import Chain, LogReading, _rotation, export, generate_key, query, verify
+from edictum.audit._heads import NumberedLine
 from edictum.audit.chain import ChainHead, read_head, read_record
 from edictum.errors import BackendError
 from edictum.testing import AuditConformance
@@ -137,6 +138,27 @@ def test_heads_are_copied_to_files_and_functions(
     assert told == lines.splitlines()
     assert verify(path, heads=told).ok
     assert {record.edictum_event for record in caplog.records} == {"audit.heads_not_written"}  # type: ignore[attr-defined]  # put there by the library
+
+
+def test_a_head_that_is_written_while_a_log_is_verified_is_not_missed(tmp_path: Path) -> None:
+    """After the heads of the log were read: the copy of it that is kept elsewhere is newer."""
+    copies = tmp_path / "copy"
+
+    class Busy:
+        """A log that grows as soon as its heads were read."""
+
+        def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+            yield from sink.read_heads(reading)
+            emit(sink, "3")
+
+        def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+            return sink.read_records(reading)
+
+    chain = Chain(head_events=1, copy_to=copies)
+    with closing(FileAuditSink(tmp_path / "audit.jsonl", chain=chain)) as sink:
+        emit(sink, "1", "2")
+        found = verify(Busy(), heads=copies)
+        assert found.ok, found.problems
 
 
 def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:

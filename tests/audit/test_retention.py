@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from edictum import AuditEvent, EdictumConfigError, FileAuditSink
-from edictum.audit import Chain, export, query, verify, write_evidence
+from edictum.audit import Chain, LogReading, export, query, verify, write_evidence
+from edictum.audit._heads import NumberedLine
 from edictum.audit._rotation import describe_file
 from edictum.audit.chain import follow_head, read_head
 from edictum.cli.main import main
@@ -136,6 +138,27 @@ def test_a_file_that_another_program_deletes_is_missed(path: Path) -> None:
     assert [(problem.kind, problem.sequence) for problem in verify(path).problems] == [
         ("removed", 1)
     ]
+
+
+def test_a_file_that_is_deleted_while_a_log_is_verified_is_not_missed(path: Path) -> None:
+    """After the heads were read, and before the files are opened: the newest head names it."""
+
+    class Busy:
+        """A log that is rotated as soon as its heads were read."""
+
+        def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+            yield from sink.read_heads(reading)
+            emit(sink, *next(more))
+
+        def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+            return sink.read_records(reading)
+
+    more = iter([("5", "6", "7"), ()])
+    with closing(open_sink(path, chain=True)) as sink:
+        emit(sink, *"1234")
+        found = verify(Busy())
+        assert found.ok, found.problems
+        assert found.deleted == 4
 
 
 def test_a_deletion_before_its_time_is_found(path: Path) -> None:
