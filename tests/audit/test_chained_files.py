@@ -206,6 +206,14 @@ def test_a_key_is_private_to_its_owner_and_never_replaced(tmp_path: Path) -> Non
     assert private.read_bytes() == text
 
 
+def test_a_key_whose_public_part_has_no_place_is_not_written(tmp_path: Path) -> None:
+    """It could not be made again under this name."""
+    (tmp_path / "key.pub").write_text("another one")
+    with pytest.raises(EdictumConfigError, match="cannot be written"):
+        generate_key(tmp_path / "key")
+    assert [file.name for file in tmp_path.iterdir()] == ["key.pub"]
+
+
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """With the command that mends it."""
     generate_key(tmp_path / "key")
