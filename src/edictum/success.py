@@ -92,7 +92,7 @@ def default_problem(result: Any) -> str | None:
         return "is_error is set" if result.get("is_error") else None
     if isinstance(result, str) and result.startswith(("Error:", "fatal:")):
         return "the text starts with 'Error:' or 'fatal:'"
-    return explain_lazy_result(result)
+    return None if type(result) is str else explain_lazy_result(result)
 
 
 def explain_lazy_result(result: Any) -> str | None:

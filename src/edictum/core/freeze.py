@@ -184,6 +184,7 @@ def thaw(value: Any) -> Any:
 
 
 LARGE = 2_000  # characters, or as much in other values
+FLAT_TEXT = LARGE // 4  # the longest text in a flat snapshot
 
 
 _NUMBERS = frozenset({int, float, bool, type(None)})
@@ -198,7 +199,7 @@ def freeze_flat(args: Mapping[Any, Any]) -> FlatDict | None:
     for name, value in args.items():
         kind = type(value)
         if kind is str:
-            if len(value) > LARGE // 4:
+            if len(value) > FLAT_TEXT:
                 return None
         elif kind not in _NUMBERS:
             return None

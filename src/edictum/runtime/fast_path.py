@@ -46,13 +46,13 @@ from edictum.core.lifecycle.verdict import (
 )
 from edictum.core.limits import Counters
 from edictum.core.policy import Plan
-from edictum.execution.body import Running, start_inline
+from edictum.execution.body import NOT_AWAITABLE, Running, start_inline
 from edictum.outcomes import ToolOutcome
 from edictum.runtime.drive import CallDriver, Suspended, suspend_or_end
 from edictum.runtime.figures import EXECUTED, FAILED, Figures, ToolTally
 from edictum.runtime.handlers import EffectHandlers
 from edictum.sessions.memory import MemoryLedger, ReservationTemplate, reservation_template
-from edictum.success import LAZY_TYPES, error_key
+from edictum.success import LAZY_TYPES, SUCCEEDED_BY_DEFAULT, default_problem, error_key
 
 MEMO: Final = "fast path"
 LONG_S: Final = (
@@ -78,6 +78,7 @@ class FastPath:
     ) -> None:
         self._config, self._handlers, self._ledger = config, handlers, ledger
         self._resolves = config.principal_resolver is not None
+        self._judges_by_default = config.success_check is None
         self._now = handlers.wiring.clock.now
         self._append = handlers.wiring.local_sink.append
         self._append_last = handlers.wiring.local_sink.take
@@ -122,7 +123,10 @@ class FastPath:
             try:
                 if self._record is None:
                     now = self._now()
-                    self._append((now, context, CALL_ALLOWED, call, plan.passed, *counted))
+                    attempts, executions = counted  # quicker than *counted in a tuple
+                    self._append(
+                        (now, context, CALL_ALLOWED, call, plan.passed, attempts, executions)
+                    )
                     if not call.call_index & 63:  # SAMPLED
                         self._figures.add_sample(now - call.started_at)
                 else:
@@ -169,7 +173,10 @@ class FastPath:
             admission = Admission(run, decision, Counters(*counted))
             driver = self._driver(run, plan, None, _resume_admission(admission))
             return Suspended(driver, driver.advance())
-        self._append_last((now, context, CALL_DENIED, call, decision, *counted, "denied"))
+        attempts, executions = counted
+        self._append_last(
+            (now, context, CALL_DENIED, call, decision, attempts, executions, "denied")
+        )
         if not call.call_index & 63:  # SAMPLED
             self._figures.add_sample(now - call.started_at)
         prepared.tally.add((decision.effect, decision.source, "denied"))
@@ -185,20 +192,25 @@ class FastPath:
         ran: Ran | Running,
     ) -> ToolOutcome | Suspended:
         """Commit and record how a call ended, or let the lifecycle do so."""
-        call, config, verdict = run.call, self._config, None
-        if not (
-            isinstance(ran, Running)
-            or ran.cancelled
-            or ran.elapsed_s > LONG_S
-            or prepared.is_reviewed
-            or (failure_flag is not None and failure_flag is not error_key)  # asked once
-        ):
-            verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
-            if verdict is not None and not verdict.success and type(ran.value) in LAZY_TYPES:
-                verdict = None
-        if verdict is None or isinstance(ran, Running):
+        if isinstance(ran, Running):
             return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
-        value = ran.value
+        call, config, value, verdict = run.call, self._config, ran.value, None
+        is_usual = not (prepared.is_reviewed or ran.cancelled or ran.elapsed_s > LONG_S)
+        if (
+            is_usual
+            and ran.error is None
+            and failure_flag is None
+            and self._judges_by_default
+            and type(value) in NOT_AWAITABLE
+            and default_problem(value) is None
+        ):
+            verdict = SUCCEEDED_BY_DEFAULT  # as ``find_verdict`` would say
+        elif is_usual and (failure_flag is None or failure_flag is error_key):  # asked once
+            verdict = find_verdict(call, plan, ran, failure_flag, config.success_check)
+            if verdict is not None and not verdict.success and type(value) in LAZY_TYPES:
+                verdict = None
+        if verdict is None:
+            return Suspended(self._driver_at_tool(run, plan, failure_flag, reserved), ran)
         context = config.context
         outcome: ToolOutcome
         closing: tuple[Any, ...]
@@ -224,7 +236,8 @@ class FastPath:
             now = self._now()
         except USER_ERRORS as exc:
             return with_note(outcome, context, NOT_WRITTEN, Failed(exc))
-        self._append_last((now, context, action, call, plan.passed, *counted, *closing))
+        attempts, executions = counted
+        self._append_last((now, context, action, call, plan.passed, attempts, executions, *closing))
         return outcome
 
     def _record_end(self, outcome: ToolOutcome, entry: Entry) -> ToolOutcome | Suspended:
