@@ -20,7 +20,8 @@ from typing import IO, Any
 import pytest
 
 from edictum import AuditEvent, Edictum, EdictumConfigError, FileAuditSink, ToolExecutionResult
-from edictum.audit import Chain, _rotation, export, generate_key, query, verify
+from edictum.audit import Chain, LogReading, _rotation, export, generate_key, query, verify
+from edictum.audit._heads import NumberedLine
 from edictum.audit.chain import ChainHead, read_head, read_record
 from edictum.errors import BackendError
 from edictum.testing import AuditConformance
@@ -139,6 +140,27 @@ def test_heads_are_copied_to_files_and_functions(
     assert {record.edictum_event for record in caplog.records} == {"audit.heads_not_written"}  # type: ignore[attr-defined]  # put there by the library
 
 
+def test_a_head_that_is_written_while_a_log_is_verified_is_not_missed(tmp_path: Path) -> None:
+    """After the heads of the log were read: the copy of it that is kept elsewhere is newer."""
+    copies = tmp_path / "copy"
+
+    class Busy:
+        """A log that grows as soon as its heads were read."""
+
+        def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+            yield from sink.read_heads(reading)
+            emit(sink, "3")
+
+        def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+            return sink.read_records(reading)
+
+    chain = Chain(head_events=1, copy_to=copies)
+    with closing(FileAuditSink(tmp_path / "audit.jsonl", chain=chain)) as sink:
+        emit(sink, "1", "2")
+        found = verify(Busy(), heads=copies)
+        assert found.ok, found.problems
+
+
 def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
     """Parent and child do not write one chain."""
     path = tmp_path / "audit.jsonl"
@@ -182,6 +204,14 @@ def test_a_key_is_private_to_its_owner_and_never_replaced(tmp_path: Path) -> Non
     with pytest.raises(EdictumConfigError, match="cannot be written: File exists"):
         generate_key(private)
     assert private.read_bytes() == text
+
+
+def test_a_key_whose_public_part_has_no_place_is_not_written(tmp_path: Path) -> None:
+    """It could not be made again under this name."""
+    (tmp_path / "key.pub").write_text("another one")
+    with pytest.raises(EdictumConfigError, match="cannot be written"):
+        generate_key(tmp_path / "key")
+    assert [file.name for file in tmp_path.iterdir()] == ["key.pub"]
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

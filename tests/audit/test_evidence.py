@@ -303,6 +303,19 @@ def test_a_log_that_was_changed_gives_no_evidence(case: Case) -> None:
     write_evidence(case.log, case.evidence, session="s3")
 
 
+def test_events_of_no_chain_give_no_evidence(case: Case, tmp_path: Path) -> None:
+    """Of a log that is not chained, or of one to which another program has added a line."""
+    plain = FileAuditSink(tmp_path / "plain.jsonl")
+    Edictum(audit_sink=plain).run_sync("look", {}, lambda: 1, session_id="s9")
+    plain.close()
+    with case.log.open("ab") as file:
+        file.write(plain.path.read_bytes())
+    for log in (plain.path, case.log):
+        with pytest.raises(EdictumConfigError, match="is in no chain, so nothing proves it"):
+            write_evidence(log, case.evidence, session="s9")
+    assert write_evidence(case.log, case.evidence, session="s3").selected
+
+
 def test_a_policy_that_is_not_there_is_said(case: Case, tmp_path: Path) -> None:
     """A file that cannot be read is an error, not a missing policy."""
     with pytest.raises(EdictumConfigError, match="A policy cannot be read"):

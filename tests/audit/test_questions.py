@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -283,6 +284,8 @@ GOOD = json.dumps(make_event(call_id="good")).encode()
         (b"{}", "not an event"),
         (b'{"timestamp": "soon", "action": "call_denied"}', "not an event"),
         (b'{"timestamp": 5, "action": "call_denied"}', "not an event"),
+        (b'{"timestamp": "0001-01-01T00:00+14:00", "action": "call_denied"}', "not an event"),
+        (b'{"timestamp": "9999-12-31T23:00-14:00", "action": "call_denied"}', "not an event"),
         (b'{"timestamp": "2026-07-01T09:30:00", "action": null}', "not an event"),
     ],
 )
@@ -295,6 +298,30 @@ def test_line_that_cannot_be_read_is_counted_and_the_next_one_is_read(tmp_path, 
     assert set(events.reading.problems) == {problem}
     assert f"{log}:3: {problem}" in events.reading.examples
     assert problem in report(log).to_text()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"contracts_evaluated": 5},
+        {"contracts_evaluated": [5, {"passed": False}]},
+        {"side_effect": ["write"]},
+        {"duration_ms": math.nan},
+        {"duration_ms": math.inf},
+        {"duration_ms": -(10**30)},
+        {"tool_name": "\ud800"},
+        {"principal": ["ada"], "reason": {}, "decision_name": [], "policy_version": {}},
+    ],
+)
+def test_one_odd_value_does_not_take_the_other_events_along(tmp_path, odd):
+    """Whoever wrote it: it counts as what it can be read as."""
+    log = tmp_path / "a.jsonl"
+    log.write_text(f"{json.dumps(make_event() | odd)}\n{GOOD.decode()}\n")
+    made = report(log)
+    assert made.calls == 2
+    assert made.to_html() and made.to_text() and made.to_csv() and made.to_json()
+    assert export(query(log), tmp_path / "a.csv", format="csv") == 2
+    assert len(list(query(log, contract="*", text="good"))) <= 1
 
 
 def test_line_that_is_too_long_is_skipped_without_being_held(tmp_path, monkeypatch):

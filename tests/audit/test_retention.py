@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from edictum import AuditEvent, EdictumConfigError, FileAuditSink
-from edictum.audit import Chain, export, query, verify, write_evidence
+from edictum.audit import Chain, LogReading, export, query, verify, write_evidence
+from edictum.audit._heads import NumberedLine
 from edictum.audit._rotation import describe_file
 from edictum.audit.chain import follow_head, read_head
 from edictum.cli.main import main
@@ -138,6 +140,27 @@ def test_a_file_that_another_program_deletes_is_missed(path: Path) -> None:
     ]
 
 
+def test_a_file_that_is_deleted_while_a_log_is_verified_is_not_missed(path: Path) -> None:
+    """After the heads were read, and before the files are opened: the newest head names it."""
+
+    class Busy:
+        """A log that is rotated as soon as its heads were read."""
+
+        def read_heads(self, reading: LogReading) -> Iterator[NumberedLine]:
+            yield from sink.read_heads(reading)
+            emit(sink, *next(more))
+
+        def read_records(self, reading: LogReading) -> Iterator[NumberedLine]:
+            return sink.read_records(reading)
+
+    more = iter([("5", "6", "7"), ()])
+    with closing(open_sink(path, chain=True)) as sink:
+        emit(sink, *"1234")
+        found = verify(Busy())
+        assert found.ok, found.problems
+        assert found.deleted == 4
+
+
 def test_a_deletion_before_its_time_is_found(path: Path) -> None:
     """By a program that writes heads as it should, but does not wait."""
     with closing(open_sink(path, chain=True, retain="180d")) as sink:
@@ -176,6 +199,27 @@ def test_retention_needs_a_chain(path: Path) -> None:
     """Without heads there is no place for what is left of a file."""
     with pytest.raises(EdictumConfigError, match="retain= needs a chain"):
         FileAuditSink(path, retain="180d")
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl.1", "audit.jsonl.2", "audit.jsonl.heads"])
+@pytest.mark.parametrize("options", [{}, {"chain": True}])
+def test_a_part_of_a_chained_log_is_not_the_log_of_another_sink(
+    path: Path, name: str, options: dict[str, Any]
+) -> None:
+    """It would be rotated, and deleted, without a look at the floor of the log that it is of."""
+    with closing(open_sink(path, chain=True, retain="180d")) as sink:
+        emit(sink, *"123")
+    linked = path.parent / "linked.jsonl"
+    linked.symlink_to(path.with_name(name))
+    for other in (path.with_name(name), linked):
+        with pytest.raises(EdictumConfigError, match="a part of the chained log"):
+            open_sink(other, keep=1, **options)
+    linked.unlink()
+    linked.symlink_to(path)
+    for own in (path, linked):  # the log itself
+        open_sink(own, chain=True).close()
+    assert names(path) == list("123")
+    assert verify(path).ok
 
 
 # --- Files that are written beside a log ----------------------------------------------------------

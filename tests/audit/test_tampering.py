@@ -321,7 +321,9 @@ def test_a_log_that_is_not_chained_does_not_verify(tmp_path: Path) -> None:
     sink = FileAuditSink(tmp_path / "plain.jsonl")
     Edictum(audit_sink=sink).run_sync("t", {}, lambda: 1)
     sink.close()
-    assert verify(sink).counts == {"inserted": 2}
+    found = verify(sink)
+    assert found.counts == {"inserted": 2}
+    assert found.notes == ["this log is not chained: no line of it is a record of a chain"]
 
 
 # --- Any tampering --------------------------------------------------------------------------------

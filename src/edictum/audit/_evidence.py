@@ -135,6 +135,12 @@ class _Selection:
         """Take the next line of the log; the event is None if it was not asked for."""
         record = read_record(line)
         if record is None:
+            if event is not None:
+                raise EdictumConfigError(
+                    "An event that was asked for is in no chain, so nothing proves it:"
+                    f" {event['action']} at {event['timestamp']}.",
+                    hint="Look at the log with: edictum audit verify FILE.",
+                )
             return
         pending = self._open.setdefault(record.writer, [])
         if event is None and not pending:

@@ -113,7 +113,7 @@ def _write_csv(events: Iterable[EventData], file: IO[bytes]) -> int:
     for event in events:
         cells = (event.get(name) for name in CSV_COLUMNS)
         writer.writerow(disarm_formulas(map(_write_cell, cells)))
-        file.write(row.getvalue().encode())
+        file.write(row.getvalue().encode(errors="replace"))  # half of a surrogate pair
         row.seek(0)
         row.truncate()
         count += 1

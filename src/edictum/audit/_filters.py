@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias, TypedDict
@@ -140,16 +140,25 @@ def parse_moment(name: str, value: datetime | str, now: datetime) -> datetime:
 
 
 def read_timestamp(event: EventData) -> datetime:
-    """Return when an event was made; one without a time zone is UTC."""
+    """Return when an event was made; one without a time zone is UTC. Raise for a year that other
+    time zones may not have.
+    """
     at = datetime.fromisoformat(event["timestamp"])
+    if not MINYEAR < at.year < MAXYEAR:
+        raise ValueError(f"an event of the year {at.year}")
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def list_contracts(event: EventData) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of the contracts that were asked."""
+    records = event.get("contracts_evaluated")
+    if isinstance(records, list | tuple):
+        yield from (record for record in records if isinstance(record, dict))
 
 
 def list_objections(event: EventData) -> Iterator[Mapping[str, Any]]:
     """Yield the records of the contracts that objected."""
-    for record in event.get("contracts_evaluated") or ():
-        if isinstance(record, dict) and record.get("passed") is False:
-            yield record
+    return (record for record in list_contracts(event) if record.get("passed") is False)
 
 
 def name_principal(event: EventData) -> str:

@@ -124,11 +124,14 @@ def name_heads(path: Path) -> Path:
     return Path(f"{path}.heads")
 
 
-def refuse_chained_log(path: Path) -> None:
-    """Raise if a file that is to be written would replace a part of a chained log."""
+def refuse_chained_log(path: Path, *, is_log: bool = False) -> None:
+    """Raise if a file that is to be written would replace a part of a chained log. One that
+    ``is_log`` may be a chained log itself, and only no part of another one.
+    """
     target = path.resolve()
+    own = name_heads(target) if is_log else None
     for heads in target.parent.glob("*.heads"):
-        if target == heads or is_part_of(target, heads.with_suffix("")):
+        if heads != own and (target == heads or is_part_of(target, heads.with_suffix(""))):
             raise EdictumConfigError(
                 f"{path} is, or would be read as, a part of the chained log"
                 f" {heads.with_suffix('')}.",

@@ -33,7 +33,11 @@ def generate_key(path: KeyPath) -> Path:
     )
     beside = Path(f"{os.fspath(path)}.pub")
     _create_file(Path(path), private, 0o600)
-    _create_file(beside, public, 0o644)
+    try:
+        _create_file(beside, public, 0o644)
+    except EdictumConfigError:  # a private key alone would keep the next one from being written
+        Path(path).unlink()
+        raise
     return beside
 
 

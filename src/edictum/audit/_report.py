@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from edictum.audit._filters import (
     OUTCOMES,
     EventData,
     EventFilter,
+    list_contracts,
     list_objections,
     name_principal,
     read_timestamp,
@@ -417,9 +419,8 @@ class ReportBuilder:
         return self.tools[tool], self.sessions[session], self.principals[name_principal(event)]
 
     def _add_call(self, event: EventData, outcome: str, at: datetime) -> None:
-        duration = event.get("duration_ms")
-        taken = int(duration) if isinstance(duration, int | float) else 0
-        is_consequential = event.get("side_effect") in CONSEQUENTIAL
+        taken = _read_duration(event)
+        is_consequential = str(event.get("side_effect")) in CONSEQUENTIAL
         for tally in self._find_tallies(event):
             tally.add(outcome, taken, is_consequential)
         self.timeline.add(int(at.timestamp() * 1000), outcome)
@@ -437,12 +438,10 @@ class ReportBuilder:
         denial.reason = denial.reason or str(event.get("reason") or "")[:MAX_SHOWN_REASON_CHARS]
 
     def _add_contracts(self, event: EventData, outcome: str) -> None:
-        asked = event.get("contracts_evaluated") or ()
-        if not asked and outcome != "denied":
+        if not event.get("contracts_evaluated") and outcome != "denied":
             return
-        for record in asked:
-            if isinstance(record, dict):
-                self.contracts[str(record.get("name"))].asked += 1
+        for record in list_contracts(event):
+            self.contracts[str(record.get("name"))].asked += 1
         fired = {str(record.get("name")): record for record in list_objections(event)}
         for name, record in fired.items():
             use = self.contracts[name]
@@ -480,6 +479,11 @@ class ReportBuilder:
             timeline=self.timeline,
             spent=self.spent,
         )
+
+
+def _read_duration(event: EventData) -> int:
+    duration = event.get("duration_ms")
+    return int(duration) if isinstance(duration, int | float) and 0 <= duration < inf else 0
 
 
 def format_time(at: datetime | None) -> str:

@@ -6,6 +6,7 @@ writer, the places that heads name, and what was found.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections import Counter
@@ -195,12 +196,15 @@ def _verify_chain(
     reader, reading = find_chain_reader(source), LogReading(on_progress)
     verifier = None if public_key is None else HeadVerifier(public_key)
     checked = HeadCheck(found, verifier, is_expected=not (verifier is None and heads is None))
+    copies = [] if heads is None else list(_read_copies(heads))  # before the log has more
     for place, line in reader.read_heads(reading):
         checked.check_line(place, line)
-    if heads is not None:
-        checked.check_copies(_read_copies(heads))
+    checked.check_copies(copies)
+    lines = reader.read_records(reading)
+    first = next(lines, None)  # all files are open now: what is deleted from here on is read
+    checked.check_newer_deletions(reader.read_heads(LogReading()))
     records = RecordCheck(found, checked)
-    for place, line in reader.read_records(reading):
+    for place, line in () if first is None else itertools.chain([first], lines):
         records.check_line(place, line)
     records.finish()
     checked.finish()
@@ -268,6 +272,20 @@ class HeadCheck:
         self._last = head
         self._hashes[head.number] = head.hash
 
+    def check_newer_deletions(self, lines: Iterable[NumberedLine]) -> None:
+        """Note what was deleted after the heads were read, and before the files were opened. What
+        such heads list may be in a file that is newer still.
+        """
+        newest = 0 if self._last is None else self._last.number
+        for place, line in lines:
+            head = None if line is None else read_head(line)
+            if head is not None and head.number > newest and self._is_signed(head):
+                for deleted in head.deleted:
+                    self._note_deletion(place, head, deleted)
+
+    def _is_signed(self, head: ChainHead) -> bool:
+        return self._verifier is None or self._verifier.is_signed(head)
+
     def _read(self, place: LinePlace, line: bytes | None) -> ChainHead | None:
         head = None if line is None else read_head(line)
         if head is None and line is not None and not line.isspace():
@@ -300,7 +318,7 @@ class HeadCheck:
 
     def _gather(self, place: LinePlace, head: ChainHead) -> None:
         """Gather what a head says, if it is signed as it should be."""
-        if self._verifier is not None and not self._verifier.is_signed(head):
+        if not self._is_signed(head):
             how = "not signed" if not head.signature else "not signed with this key"
             self._found.add_problem("head", place, f"head {head.number} is {how}")
             return
@@ -354,6 +372,8 @@ class HeadCheck:
             found.add_problem("head", "heads", text)
         elif has_none and found.records:
             found.add_note("this log has no head, so a cut end does not show")
+        elif has_none and found.counts["inserted"]:
+            found.add_note("this log is not chained: no line of it is a record of a chain")
         elif self._verifier is None:
             found.add_note("without a public key, signatures of heads were not checked")
 

@@ -30,6 +30,7 @@ from edictum.audit._heads import (
     hold_lock,
     read_chain,
     read_retention,
+    refuse_chained_log,
 )
 from edictum.audit._reading import JsonLinesReader, LogReading
 from edictum.audit._rotation import Compression, RotatedFiles, choose_suffix
@@ -74,6 +75,7 @@ class FileAuditSink:
             )
         _check_whole("keep", keep, "Use a whole number of old files, 1 or more.")
         self.path = Path(path)
+        refuse_chained_log(self.path, is_log=True)
         self._name = os.fspath(self.path)
         self._redaction = redaction
         self._max_bytes = max_bytes
