@@ -61,7 +61,7 @@ def check_access(
     return AccessCheck(allowed or [ANY_HOST])
 
 
-@lru_cache(1_000)
+@lru_cache(100)
 def _get_hostname(url: str) -> str | None:
     with suppress(ValueError):
         return urlsplit(url).hostname
