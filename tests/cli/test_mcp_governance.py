@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +410,18 @@ async def test_a_redacted_structure_that_fits_is_sent() -> None:
     result = await call(adapter, server, "person")
     assert result["structuredContent"] == {"name": "ada", "ssn": "[REDACTED]"}
     assert not result["isError"]
+
+
+async def test_a_schema_that_cannot_be_used_is_logged_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # as without the extra
+    adapter = MCPAdapter(Edictum.from_yaml_string(HEAD + "contracts:" + REDACT))
+    server = make_person_server({"type": "string", "title": "of no other test"})
+    await list_names(adapter, server)
+    assert (await call(adapter, server, "person"))["isError"] is True
+    assert "'person' cannot be used: JSON Schemas are checked with jsonschema-rs" in caplog.text
+    assert "Install the extra" in caplog.text
 
 
 async def test_an_error_that_we_make_has_no_structure() -> None:

@@ -16,12 +16,14 @@ from edictum.adapters._mcp_pins import (
     reveal_hidden,
 )
 from edictum.core._records import record
+from edictum.core.redaction import shorten
 from edictum.errors import EdictumError
 from edictum.guard import Edictum
 from edictum.harness._schemas import compile_schema
 
 MAX_LISTED_TOOLS, MAX_PAGES = 10_000, 1_000
 LIST_TIMEOUT_S = 30.0
+MAX_REASON = 500
 Message = dict[str, Any]
 
 
@@ -149,8 +151,9 @@ class ServerTools:
             return True
         try:
             return structure is not None and bool(compile_schema(schema).is_valid(structure))
-        except Exception:
-            log(MCP_TOOLS, "the output schema of %r cannot be used", reveal_hidden(name))
+        except Exception as exc:
+            why = reveal_hidden(shorten(str(exc), MAX_REASON))
+            log(MCP_TOOLS, "the output schema of %r cannot be used: %s", reveal_hidden(name), why)
             return False
 
     def _take(self, tool: Any) -> bool:

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -60,6 +61,7 @@ def check_access(
     return AccessCheck(allowed or [ANY_HOST])
 
 
+@lru_cache(100)
 def _get_hostname(url: str) -> str | None:
     with suppress(ValueError):
         return urlsplit(url).hostname

@@ -68,16 +68,16 @@ class PortApplication:
             await response.respond(refusal[0], "text/plain", refusal[1])
             return
         body = await _read_body(receive)
-        work = asyncio.create_task(self._answer(scope, body, response))
+        work = asyncio.current_task()
+        assert work is not None
         watching = asyncio.create_task(_cancel_at_disconnect(receive, work))
         try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError:  # the web server is stopped
-            if not response.is_started:
+            await self._answer(scope, body, response)
+        except asyncio.CancelledError:  # the client has gone, or the web server is stopped
+            if not response.is_started and not watching.done():
                 await response.respond(503, "text/plain", b"The proxy was stopped.")
         finally:
             watching.cancel()
-            work.cancel()
         if response.is_stream and not response.is_ended:
             await response.end()
 

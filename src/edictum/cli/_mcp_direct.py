@@ -260,6 +260,6 @@ def _write_head(method: str, target: bytes, headers: Sequence[tuple[str, str]]) 
     """Return the head of a request; raise a ValueError if it could be read as something else."""
     lines = [f"{method} {target.decode('ascii')} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers]
-    if any(map(LINE_BREAKS.search, lines)):
+    if LINE_BREAKS.search("".join(lines)):
         raise ValueError("a header of the request has characters that cannot be sent")
     return "\r\n".join([*lines, "\r\n"]).encode("latin-1")

@@ -361,10 +361,11 @@ class Gateway(PortApplication):
         async with AsyncExitStack() as held:
             opening = self._open_stream(scope, json.dumps(message).encode(), routing)
             got = await _enter_response(held, opening)
+            is_stream = get_media_type(got) == EVENTS_TYPE
             if got.status_code != 200:
                 status.code = got.status_code
                 status.headers = _keep_refusal_headers(self._keep_headers(got.headers, scope))
-            elif get_media_type(got) == EVENTS_TYPE:
+            elif is_stream:
                 # so a client that waits sees that the server has begun; most answers are there
                 held.callback(
                     asyncio.get_running_loop().call_later(BEGUN_S, stream.show_start).cancel
@@ -375,7 +376,7 @@ class Gateway(PortApplication):
                 messages = event.parse()
                 if (answer := next(filter(is_answer, messages), None)) is not None:
                     status.is_answered, status.event_id = True, event.event_id
-                    if get_media_type(got) == EVENTS_TYPE:
+                    if is_stream:
                         self._end_later(events, held.pop_all())
                     return answer
                 for kept in _filter_event(event, lambda said: said):

@@ -60,18 +60,21 @@ def _open_all(sockets: list[socket.socket], host: str, port: int) -> None:
 
 
 class JoinedWrites:
-    """A transport that sends what is written in one turn of the event loop with one system call.
+    """A transport that sends the head of an answer and its body with one system call, if both are
+    written in one turn of the event loop.
 
-    A client that receives only the head of an answer wakes up in vain.
+    A client that receives only the head wakes up in vain.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport, self._parts = transport, list[bytes]()
 
     def write(self, data: bytes) -> None:
-        if not self._parts:
-            asyncio.get_running_loop().call_soon(self._send)
         self._parts.append(data)
+        if len(self._parts) > 1:
+            self._send()
+        else:
+            asyncio.get_running_loop().call_soon(self._send)
 
     def close(self) -> None:
         self._send()

@@ -201,9 +201,10 @@ def get_media_type(response: Any) -> str:
 
 async def iter_answer(response: Any) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of an answer, whatever form the server chose: JSON is one event."""
-    if get_media_type(response) == EVENTS_TYPE:
+    media_type = get_media_type(response)
+    if media_type == EVENTS_TYPE:
         async with aclosing(iter_events(response)) as events:
             async for event in events:
                 yield event
-    elif get_media_type(response) == JSON_TYPE and (body := await response.aread()):
+    elif media_type == JSON_TYPE and (body := await response.aread()):
         yield StreamEvent(body.decode("utf-8-sig", "replace"))

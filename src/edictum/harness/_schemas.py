@@ -218,7 +218,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Any:
 
 @lru_cache(maxsize=4096)
 def _compile(text: str) -> Any:
-    problem = "Arguments are validated with jsonschema-rs, which is not installed."
+    problem = "JSON Schemas are checked with jsonschema-rs, which is not installed."
     jsonschema_rs = import_optional("jsonschema_rs", "harness", problem)
     try:
         return jsonschema_rs.validator_for(json.loads(text), retriever=_refuse_to_fetch)
