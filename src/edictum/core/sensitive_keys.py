@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 
 def _words(text: str) -> frozenset[str]:
@@ -57,7 +58,17 @@ FRONTS = _words(
     """
 )
 MAX_KEY = 256
+# Under ``value`` stands what is called otherwise: ``{"name": "DB_PASSWORD", "value": ...}``.
+VALUE_KEYS = frozenset({"value", "Value", "VALUE"})
+_NAME_KEYS = ("name", "key", "Name", "Key", "NAME", "KEY", "variable")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def name_of(key: Any, holder: Any) -> Any:
+    """Return the name of what a mapping holds under a key: that of its pair, or the key itself."""
+    if key not in VALUE_KEYS:
+        return key
+    return next((holder[each] for each in _NAME_KEYS if type(holder.get(each)) is str), key)
 
 
 def is_sensitive_by_words(key: str) -> bool:
