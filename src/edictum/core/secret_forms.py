@@ -224,13 +224,18 @@ def read_named_forms() -> tuple[NamedForm, ...]:
     return tuple(
         NamedForm(
             kind,
-            tuple(words.split()),
+            tuple(dict.fromkeys(_spell(words.split()))),
             tuple(forms),
             "|".join("".join(part.pattern for part in read_form(form)) for form in forms),
         )
         for kind, words, forms, _ in _rows()
         if words
     )
+
+
+def _spell(words: list[str]) -> Iterator[str]:
+    """Yield words as they are written: ``dd_api_key``, ``dd-api-key``, ``dd api key``."""
+    return (word.replace("_", sign) for word in words for sign in ("_", "-", " ", ""))
 
 
 # --- Checks ---------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The table of secrets that have a form of their own: one row per kind, as text.
 
 A row is ``kind = form | form``, or ``kind ~ word word = form | form`` for forms that say too little
-by themselves: they count only behind one of the words (``datadog_api_key: ...``). Words of checks
-stand behind a semicolon.
+by themselves: they count only behind one of the words (``datadog_api_key: ...``), in which a ``_``
+may be a dash, a blank or nothing. Words of checks stand behind a semicolon.
 
 A form is literal text with parts in ``<>``: an alphabet and a length.
 
@@ -337,10 +337,10 @@ alibaba.secret ~ alibaba aliyun = <b62 30!>
 amplitude.key ~ amplitude = <hex 32!>
 artifactory.key ~ artifactory jfrog = <b62 73!> | <b62 64!>
 asana.secret ~ asana = <low 32!> | <num 16!>
-assemblyai.key ~ assemblyai assembly_ai = <hex 32!>
+assemblyai.key ~ assembly_ai = <hex 32!>
 auth0.secret ~ auth0 = <url 64!>
-aws.secret_access_key ~ aws_secret secret_access_key secretaccesskey awssecretkey = <b64 40!>
-azure.devops_pat ~ azure_devops azuredevops azure-devops vsts = <low 52!>
+aws.secret_access_key ~ aws_secret secret_access_key = <b64 40!>
+azure.devops_pat ~ azure_devops vsts = <low 52!>
 bitbucket.secret ~ bitbucket = <url 64!> | <b62 32!>
 bitfinex.key ~ bitfinex binance bittrex kraken kucoin coinbase = <pct 32-90!>
 browserstack.key ~ browserstack saucelabs lambdatest = <b62 20!> | <uuid> | <b62 50!>
@@ -348,12 +348,12 @@ bunny.key ~ bunny bunnycdn = <uuid> | <uuid><uuid>
 bugsnag.key ~ bugsnag rollbar raygun airbrake = <hex 32!>
 cloudflare.key ~ cloudflare = <url 40!> | <hex 37!>
 cloudinary.secret ~ cloudinary = <url 27!>
-codeclimate.id ~ codeclimate code_climate cc_test_reporter = <hex 64!>
+codeclimate.id ~ code_climate cc_test_reporter = <hex 64!>
 codecov.token ~ codecov codacy coveralls = <uuid> | <b62 32!>
 cohere.token ~ cohere = <b62 40!>
 confluent.key ~ confluent kafka = <b62 16!> | <b64 64!>
 contentful.key ~ contentful = <url 43!>
-datadog.key ~ datadog dd_api_key dd_app_key dd-api-key dd-application-key = <hex 32!> | <hex 40!>
+datadog.key ~ datadog dd_api_key dd_app_key dd_application_key = <hex 32!> | <hex 40!>
     | <low 40!>
 deepgram.key ~ deepgram = <hex 40!>
 deepseek.key ~ deepseek = <hex 32!>
@@ -388,21 +388,21 @@ mailchimp.token ~ mailchimp = <hex 32!>
 mailgun.token ~ mailgun = <hex 32!>
 mailjet.key ~ mailjet sparkpost postmark = <hex 32!> | <hex 40!> | <uuid>
 mattermost.token ~ mattermost = <low 26!>
-messagebird.key ~ messagebird message-bird message_bird = <b62 25!> | <uuid>
+messagebird.key ~ message_bird = <b62 25!> | <uuid>
 meraki.key ~ meraki = <hex 40!>
 mistral.key ~ mistral = <b62 32!>
 mixpanel.secret ~ mixpanel = <hex 32!>
 netlify.secret ~ netlify = <url 40-46!>
-newrelic.license ~ new_relic newrelic new-relic = <hex 40!> | <b62 64!>
-nytimes.key ~ nytimes new-york-times newyorktimes = <url 32!>
+newrelic.license ~ new_relic = <hex 40!> | <b62 64!>
+nytimes.key ~ nytimes new_york_times = <url 32!>
 okta.secret ~ okta = 00<dot 40!> | <url 40!>
 openweather.key ~ openweather openweathermap = <hex 32!>
 opsgenie.key ~ opsgenie = <uuid>
-pagerduty.key ~ pagerduty pager_duty pd_api = <url 18-20!> | u+<url 18!> | y_<url 18!> | <hex 32!>
+pagerduty.key ~ pager_duty pd_api = <url 18-20!> | u+<url 18!> | y_<url 18!> | <hex 32!>
 paypal.secret ~ paypal braintree = <url 80!> | <hex 32!>
 plaid.secret ~ plaid = <hex 30!> | <hex 24!>
 plivo.token ~ plivo vonage nexmo = <url 40!> | <b62 16!>
-privateai.key ~ privateai private_ai private-ai = <low 32!>
+privateai.key ~ private_ai = <low 32!>
 pusher.secret ~ pusher = <hex 20!>
 railway.token ~ railway = <uuid>
 sendbird.token ~ sendbird = <hex 40!> | <uuid>

@@ -64,11 +64,14 @@ _ENDS = {
 }
 _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)+[;)\]}]*\Z"  # self.token
-    r"|[!&*~^][A-Za-z_]|\+\+"
+    r"|[!&*~^]{1,2}[A-Za-z_]|\+\+"
 )
-_CODE_INSIDE = re.compile(r"(?<=[A-Za-z_\])])[(\[{]|=>|==.|!=|&&|\|\||::|\+\+[;)]*\Z")  # get_token(
+_CODE_INSIDE = re.compile(
+    r"(?<=[A-Za-z_\])])[(\[{]|=>|==.|!=|&&|\|\||::|\+\+[;)]*\Z"  # get_token(
+    r"|\?[A-Za-z_$][\w$.]*:"  # a ? b : c
+)
 _PLACEHOLDER = re.compile(
-    r"(?i)(?:\$|\{|<|%[sd({]|\*|\[|\(|@|#|\\|\.{2,}|\?|_+$|-+$|\.{3}|-{3,}).*"
+    r"(?i)(?:\$|\{|<|…|%[sd({]|\*|\[|\(|@|#|\\|\.{2,}|\?|_+$|-+$|\.{3}|-{3,}).*"
     r"|(?:[a-z]{2,4}[-_])?x{3,}(?:[-_ ]?x+)*|0{3,6}"
     r"|(?:your|my|some|the|an?|new|old|test|dummy|fake|sample|example|mock|insert|enter|change"
     r"|replace|fill|user|not)[-_ ].*"
@@ -87,7 +90,7 @@ _REFERENCE = re.compile(
     r"(?i)(?:file|op|vault|secret|sm|ssm|awssm|gsm|keychain|keyvault|env)://?"
     r"|(?:arn|vault|secretref|env|ssm|ref\+\w+):|!(?:ref|sub|getatt|vault|env|secret)\b|ENC\["
     r"|(?:self|this|cls|config|settings|env|var|vars|local|data|module|request|options|props|params"
-    r"|args|process\.env|os\.environ|os\.getenv|getpass|keyring|secrets|import\.meta)[.\[(]"
+    r"|args|process\.env|os\.environ|os\.getenv|getpass|keyring|random_password|secrets|import\.meta)[.\[(]"
 )
 # The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
 _ABOUT_WORDS = """
@@ -228,7 +231,9 @@ def is_secret(name: str, value: str, *, quoted: bool, spaced: bool, shell: bool)
     """Return whether a value behind a telling name is a secret, by the looks of both."""
     if _is_placeholder(value) or not is_filled_in(value):
         return False
-    if not quoted and (_is_code(value) or "://" in value):
+    if _is_code(value) if not quoted else is_wordy(value) and _CODE_INSIDE.search(value):
+        return False
+    if not quoted and "://" in value:
         return False
     if is_reference(value):
         return False
@@ -304,7 +309,7 @@ REPLACEMENT = re.compile(r"\[REDACTED\]|\*{4}[^*\s]{0,4}\Z|\[[a-z0-9_.]+:[a-s]{1
 
 # --- Vendors' names -------------------------------------------------------------------------------
 
-_SAYS = rf"(?:{_PAIR}|=>|:=|=|:|>|,|\||\s)\s{{0,3}}(?:[a-zA-Z]{{0,2}}\\{{0,4}}[\"'`])?"
+_SAYS = rf"(?:{_PAIR}|{_SIGN}|,|\s)\s{{0,3}}(?:[a-zA-Z]{{0,2}}\\{{0,4}}[\"'`])?"
 _GIVEN = r"[A-Za-z0-9_+/=.~%:-]"
 NAMED_TAIL = rf"[A-Za-z0-9_. -]{{0,40}}{_CLOSE}\s{{0,3}}{_SAYS}{_GIVEN}{{14}}"
 _NAMED_GAP = re.compile(

@@ -32,7 +32,7 @@ SAFE_COMPANIONS = _words(
     max min num n count total limit budget usage prompt completion input output cached per next
     page continuation type sort primary foreign partition cache public index row group map
     object id name names error order range hash lookup reasoning used remaining left s3 json
-    dict idempotency routing message kind length size estimated
+    change dict idempotency routing message kind length size estimated
     """
 )
 # Endings of words that were run together. No ordinary word has the first; the others need one of
