@@ -50,6 +50,29 @@ def identifiers() -> Iterator[str]:
         yield f"{lot.randrange(10**9)}.{lot.randrange(999)} INFO [{data[:4].hex()}] GET /v1/{names}"
 
 
+NAMES = ("password", "api_key", "clientSecret", "DB_PASSWORD", "GITHUB_TOKEN", "auth_token")
+_PLACEHOLDERS = """
+changeme change-me <your-token> <YOUR_API_KEY> your-api-key-here ${TOKEN} $TOKEN {token} None null
+{{password}} %(password)s xxxxxxxxxxxx XXXX-XXXX-XXXX ******** REPLACE_ME REPLACE-WITH-YOUR-KEY
+my-secret-token test dummy foobar INSERT_TOKEN_HERE process.env.TOKEN config.token self.token hash
+settings.SECRET_KEY vault:secret/data/app#password op://vault/item/password !vault secretKeyRef
+file:///run/secrets/token ENC[AES256_GCM] sk-xxxx user-provided not-set secret_value var.db_password
+arn:aws:secretsmanager:eu-west-1:123456789012:secret:db-a1b2c3 data.aws_secret.token /run/secrets/x
+"""
+SHAPES = (
+    *("{n}={v}", "{n}: {v}", '"{n}": "{v}"', "{n} = '{v}'", 'export {n}="{v}"', "--{n} {v}"),
+    *("The {n} is {v}.", "<{n}>{v}</{n}>", "| {n} | {v} |", "**{n}**: `{v}`", "{n}={v} ./run"),
+    *('<add key="{n}" value="{v}"/>', '- name: {n}\n  value: "{v}"', "curl -u user:{v} https://x"),
+)
+
+
+@pytest.mark.parametrize("value", _PLACEHOLDERS.split())
+def test_placeholders_and_references_are_left_alone(value: str) -> None:
+    """Wherever examples and settings have them in the place of a secret."""
+    texts = [shape.replace("{n}", name).replace("{v}", value) for shape in SHAPES for name in NAMES]
+    assert [text for text in texts if scan(text)] == []
+
+
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 SYSTEM = Path("/usr/share")
 LIBRARIES = Path("/usr/lib")

@@ -33,6 +33,34 @@ from support.values import nest
 
 POLICY = RedactionPolicy()
 
+# --- Names and values ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [("name", "value"), ("key", "value"), ("Name", "Value")])
+def test_the_value_of_a_pair_is_hidden_by_its_name(keys: tuple[str, str]) -> None:
+    """As variables are listed for containers: whatever the value is."""
+    name, value = keys
+    pairs = [{name: "DB_PASSWORD", value: "lovelace"}, {name: "HOST", value: "db"}]
+    hidden = [{name: "DB_PASSWORD", value: "[REDACTED]"}, {name: "HOST", value: "db"}]
+    assert POLICY.redact_value({"env": pairs}) == {"env": hidden}
+    guard = Edictum()
+    guard.dispatch_sync("t", {"env": pairs}, lambda env: pairs)
+    guard.dispatch_sync("t", pairs[0], lambda **_: "done")
+    assert [event.tool_args for event in guard.local_sink.events][-1] == hidden[0]
+    assert "lovelace" not in "".join(json.dumps(e.to_dict()) for e in guard.local_sink.events)
+
+
+def test_a_text_under_the_name_of_its_vendor_is_hidden() -> None:
+    """Where the name alone says too little, and the text as well."""
+    args = {"clarifai_pat": "0a1b2c3d4e5f60718293a4b5c6d7e8f9", "twilio": "a text"}
+    shown = {**args, "clarifai_pat": "[REDACTED]"}
+    assert POLICY.redact_value(args) == shown
+    guard = Edictum()
+    guard.dispatch_sync("t", args, lambda **_: [args])
+    assert [event.tool_args for event in guard.local_sink.events] == [shown, shown]
+    assert args["clarifai_pat"] not in str(guard.local_sink.last())
+
+
 # --- Keys -----------------------------------------------------------------------------------------
 
 SENSITIVE = [

@@ -183,6 +183,13 @@ CODE = [
     '"integrity": "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg=="',
     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk",
+    "could not read /run/secrets/db_password: permission denied",
+    'reconciling secret="default/db-password" uid="6ba7b810-9dad-11d1-80b4-00c04fd430c8"',
+    "echo $API_KEY | sha256sum",
+    "password=arn:aws:secretsmanager:eu-west-1:123456789012:secret:db-a1b2c3",
+    "API_KEY=<YOUR_API_KEY> ./run",
+    "n.withCredentials=!!s.withCredentials",
+    "on 6ba7b810 0f9272db key=cache:3579ee7a5f4d:1",
 ]
 
 
@@ -214,6 +221,8 @@ def test_percent_encoding_is_looked_into() -> None:
     assert hide_secrets(f"https://example.com/a%20b?t={token}") == (
         "https://example.com/a%20b?t=[REDACTED]"
     )
+    slashes = f"https://example.com/?v=fm2_{'a1B2%2F' * 20}%3D&x=1"
+    assert hide_secrets(slashes) == "https://example.com/?v=[REDACTED]&x=1"
     two = "&".join(f"t%3D{token.replace('_', '%5F')}" for _ in range(2))
     assert [each.kind for each in scan(two)] == ["github.token"] * 2
 

@@ -12,6 +12,7 @@ import random
 import string
 import uuid
 from collections.abc import Callable
+from urllib.parse import quote
 
 Lot = random.Random
 Make = Callable[[Lot], str]
@@ -79,6 +80,40 @@ def make_key_block(kind: str) -> Make:
 
 # Which form a vendor's secret has on its own: each must be found wherever it stands.
 TOKENS: dict[str, Make] = {
+    "Azure storage key": write("%b76+ASt%a6=="),
+    "Azure Cosmos key": write("%b76`ACDb%a6=="),
+    "Azure registry password": write("%b42+ACR%a6"),
+    "Azure shared access signature": write("https://x.blob.core.windows.net/c?sv=1&sig=%a40"),
+    "Firebase server key": write("AAAA%w7:APA91b%w134"),
+    "Elastic Cloud key": write("essu_%b80"),
+    "DataStax token": write("AstraCS:%a24:%h64"),
+    "Gel key": write("nbwt1_%w120"),
+    "GitLab routable token": write("glpat-%w27.01.%l9"),
+    "Gitpod token": write("gitpod_pat_%a43"),
+    "Vault token of old": write("s.%a24"),
+    "WakaTime key": write("waka_%U"),
+    "Inngest key": write("signkey-prod-%h64"),
+    "Trigger.dev key": write("tr_prod_%a20"),
+    "n8n key": write("n8n_api_%h40"),
+    "Metabase key": write("mb_%b43="),
+    "Retool key": write("retool_01%l24"),
+    "LinkedIn secret": write("WPL_AP1.%a16.%a6=="),
+    "WooCommerce key": write("ck_%h40"),
+    "RunPod key": write("rpa_%u36%l6"),
+    "Cursor key": write("key_%h64"),
+    "Anyscale key": write("esecret_%l26"),
+    "Brave key": write("BSA%w28"),
+    "Nomic key": write("nk-%w43"),
+    "Honeycomb ingest key": write("hcbik_01%l56"),
+    "Datadog application key": write("ddapp_%a34"),
+    "MailerSend key": write("mlsn.%h64"),
+    "Nylas key": write("nyk_v0_%a64"),
+    "JumpCloud key": write("jca_%a36"),
+    "Salesforce refresh token": write("5Aep861%w80"),
+    "Pushbullet token": write("o.%a32"),
+    "Close key": write("api_%a22.%a22"),
+    "ClickHouse secret": write("4b1d%a38"),
+    "Mattermost webhook": write("https://chat.example.com/hooks/%l26"),
     "AWS access key": write("AKIA%t16"),
     "AWS temporary key": write("ASIA%t16"),
     "AWS Bedrock key": write("ABSK%b128"),
@@ -213,6 +248,16 @@ TOKENS: dict[str, Make] = {
 NAMED: dict[str, tuple[str, Make]] = {
     "AWS secret key": ("AWS_SECRET_ACCESS_KEY", write("%b40")),
     "AWS session token": ("AWS_SESSION_TOKEN", write("IQoJb3JpZ2luX2VjE%b240")),
+    "Agora certificate": ("AGORA_APP_CERTIFICATE", write("%h32")),
+    "Azure DevOps token of old": ("AZURE_DEVOPS_EXT_PAT", write("%l52")),
+    "Code Climate id": ("CC_TEST_REPORTER_ID", write("%h64")),
+    "Bunny key": ("BUNNY_API_KEY", write("%U%U")),
+    "Zhipu key": ("ZHIPU_API_KEY", write("%h32.%a16")),
+    "a vendor without a row": ("SEGMENT_WRITE_KEY", write("%a32")),
+    "Apple password": (
+        "APPLE_APP_SPECIFIC_PASSWORD",
+        lambda lot: "-".join(draw(lot, string.ascii_lowercase, 4) for _ in range(4)),
+    ),
     "Twilio token": ("TWILIO_AUTH_TOKEN", write("%h32")),
     "Datadog API key": ("DD_API_KEY", write("%h32")),
     "Datadog application key": ("DATADOG_APP_KEY", write("%h40")),
@@ -252,6 +297,7 @@ POSITIONS: dict[str, Callable[[str], str]] = {
     "shell": lambda secret: f"$ deploy --to production --using {secret} | tee log.txt",
     "URL": lambda secret: f"https://api.example.net/v2/items?limit=5&k={secret}&sort=asc",
     "header": lambda secret: f"Accept: */*\r\nX-Service: {secret}\r\nHost: example.net\r\n",
+    "quoted URL": lambda secret: f"https://example.net/?v={quote(json.dumps(secret), safe='')}",
 }
 NAMED_POSITIONS: dict[str, Callable[[str, str], str]] = {
     "assignment": lambda name, secret: f'{name} = "{secret}"',
@@ -267,6 +313,12 @@ NAMED_POSITIONS: dict[str, Callable[[str, str], str]] = {
     "XML": lambda name, secret: f"<{name.lower()}>{secret}</{name.lower()}>",
     "TOML": lambda name, secret: f"[service]\n{name.lower()} = '{secret}'\n",
     "Python": lambda name, secret: f'os.environ["{name}"] = "{secret}"',
+    "words": lambda name, secret: f"The {name.replace('_', ' ').title()} is {secret} for now.",
+    "YAML pair": lambda name, secret: f'env:\n  - name: {name}\n    value: "{secret}"\n',
+    "JSON pair": lambda name, secret: json.dumps([{"name": name, "value": secret}], indent=2),
+    "XML pair": lambda name, secret: f'<add key="{name}" value="{secret}" />',
+    "Markdown": lambda name, secret: f"**{name.replace('_', ' ').title()}:** `{secret}`",
+    "table": lambda name, secret: f"| {name} | `{secret}` |",
     "Dockerfile": lambda name, secret: f"ENV {name}={secret}",
     "camel case": lambda name, secret: (
         f"const {name.title().replace('_', '')[:1].lower()}"

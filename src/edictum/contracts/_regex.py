@@ -481,9 +481,10 @@ class PatternSet:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         engine = re2.Set.SearchSet(_options())
-        # Pattern 0 matches everything. Without it among the hits the engine has given up, which
-        # must not look like "no match".
-        for pattern in ("(?:)", *(compile_pattern(source).translated for source in patterns)):
+        # Pattern 0 matches at the end of every text. Without it among the hits the engine has given
+        # up, which must not look like "no match". (One that matches everywhere is noted at every
+        # byte, which takes longer than the search.)
+        for pattern in (r"\z", *(compile_pattern(source).translated for source in patterns)):
             engine.Add(pattern)
         self._patterns = tuple(patterns)
         self._match: Callable[[bytes], list[int] | None] = lambda _text: []
@@ -527,7 +528,7 @@ def make_place_finder(patterns: Sequence[str]) -> Callable[[str], Callable[[int]
     search = re2.compile(whole, options).search
     engine = re2.Set.SearchSet(options)
     engine.Add(whole)
-    engine.Add(b"")  # as in PatternSet: without it among the hits the engine has given up
+    engine.Add(rb"\z")  # as in PatternSet
     engine.Compile()
     match = engine.Match
 

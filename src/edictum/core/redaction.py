@@ -28,8 +28,8 @@ from edictum.core.library_values import (
 from edictum.core.replacements import Replace, redact, replace_detections
 from edictum.core.secret_patterns import REDACTED
 from edictum.core.secret_scan import Detection, secret_detector
-from edictum.core.secret_values import REPLACEMENT
-from edictum.core.sensitive_keys import MAX_KEY, is_sensitive_by_words
+from edictum.core.secret_values import REPLACEMENT, is_of_vendor, names_vendor
+from edictum.core.sensitive_keys import MAX_KEY, VALUE_KEYS, is_sensitive_by_words, name_of
 from edictum.core.values import (
     TOO_DEEP,
     JsonVisitor,
@@ -120,7 +120,13 @@ class RedactionPolicy:
         return not self.is_clean(text)
 
     def _hide(self, key: Any, item: Any) -> str | None:
-        return REDACTED if self.is_sensitive(key) and _is_hidden(item) else None
+        return REDACTED if self.hides(key, item) else None
+
+    def hides(self, name: Any, item: Any) -> bool:
+        """Whether an item is hidden because of its name, whatever it is or as one of a vendor's."""
+        if self.is_sensitive(name):
+            return _is_hidden(item)
+        return self._detect and _is_of_vendor(name, item)
 
     def redact_secrets(self, value: Any) -> Any:
         """Return a value of the same types with secrets in text replaced, for results that a
@@ -155,8 +161,10 @@ class RedactionPolicy:
         return quoted and quoted + write_sorted(to_json(value))
 
     def _learn_name(self, name: str) -> str:
-        """Return a name as JSON, with a colon; "" if it is long, secret, or that of a secret."""
+        """Return a name as JSON, with a colon; "" if it is long, secret, or may be a secret's."""
         if len(name) > MAX_KEY or self.is_sensitive(name) or self.redact_and_remember(name) != name:
+            return ""
+        if name in VALUE_KEYS or names_vendor(name):
             return ""
         quoted = f"{encode_basestring_ascii(name)}:"
         if len(self._plain_names) < MAX_NAMES:  # a model can invent any number
@@ -305,6 +313,10 @@ def _is_hidden(item: Any) -> bool:
     return item is not None
 
 
+def _is_of_vendor(name: Any, item: Any) -> bool:
+    return type(name) is str is type(item) and len(name) <= MAX_KEY and is_of_vendor(name, item)
+
+
 class _AuditRedactor(JsonVisitor):
     """JSON with secrets replaced and long texts shortened. What exceeds MAX_PAYLOAD characters in
     all is left out by name, never cut in the middle.
@@ -339,10 +351,13 @@ class _AuditRedactor(JsonVisitor):
             name = key_text(key)
             shown = policy.redact_and_remember(name)
             self._left -= len(shown) + 4
-            made[shown] = self._hide(item) if policy.is_sensitive(name) else self.visit(item)
+            made[shown] = self._show(name_of(name, value), item)
         return made
 
-    def _hide(self, item: Any) -> Any:
+    def _show(self, name: Any, item: Any) -> Any:
+        """Return what stands for an item under a name; a sensitive one bares at most a number."""
+        if not self._policy.is_sensitive(name):
+            return self.scalar(REDACTED) if self._policy.hides(name, item) else self.visit(item)
         plain = to_json(item)
         return self.scalar(REDACTED if _is_hidden(plain) else plain)
 
@@ -477,7 +492,9 @@ class Redactor:
 
     def _hide(self, key: Any, item: Any) -> Any:
         """Return what is shown of the value under a sensitive key; None when it is not hidden."""
-        if self._is_sensitive is None or not self._is_sensitive(key) or not _is_hidden(item):
+        if self._is_sensitive is None or not _is_hidden(item):
+            return None
+        if not (self._is_sensitive(key) or _is_of_vendor(key, item)):
             return None
         if isinstance(item, str):
             return item if REPLACEMENT.fullmatch(item) else self._replace("assigned", item)
@@ -522,7 +539,7 @@ class _KeyedRedactor(_SecretRedactor):
         hidden = {
             key: shown
             for key, item in value.items()
-            if (shown := self._find_replacement(key, item))
+            if (shown := self._find_replacement(name_of(key, value), item))
         }
         if not hidden or type(value) is not dict:
             return super().mapping(value)

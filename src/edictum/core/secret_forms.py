@@ -114,7 +114,7 @@ class Form:
 
     def match(self, text: str, at: int) -> Span | None:
         """Return the span of the form whose anchor stands at a place; None if it does not."""
-        if not (self.is_found_inside or is_boundary(text, at)):
+        if not (self.is_found_inside or self._may_begin(text, at)):
             return None
         found = compile_once(self.behind).match(text, at)
         if found is None:
@@ -132,9 +132,13 @@ class Form:
     def _is_sound(self, text: str, start: int, end: int) -> bool:
         if "mixed" in self.checks and is_wordy(text[start : min(end, start + MAX_JUDGED)]):
             return False
-        if "anywhere" in self.checks or is_boundary(text, start):
+        if "anywhere" in self.checks or self._may_begin(text, start):
             return True
         return "crc32" in self.checks and has_crc32(text[start:end])
+
+    def _may_begin(self, text: str, at: int) -> bool:
+        """Return whether a place is the beginning of a word, or of a sign such as in ``&sig=``."""
+        return not text[at].isalnum() or is_boundary(text, at)
 
 
 MAX_FRONT = 128
@@ -220,13 +224,18 @@ def read_named_forms() -> tuple[NamedForm, ...]:
     return tuple(
         NamedForm(
             kind,
-            tuple(words.split()),
+            tuple(dict.fromkeys(_spell(words.split()))),
             tuple(forms),
             "|".join("".join(part.pattern for part in read_form(form)) for form in forms),
         )
         for kind, words, forms, _ in _rows()
         if words
     )
+
+
+def _spell(words: list[str]) -> Iterator[str]:
+    """Yield words as they are written: ``dd_api_key``, ``dd-api-key``, ``dd api key``."""
+    return (word.replace("_", sign) for word in words for sign in ("_", "-", " ", ""))
 
 
 # --- Checks ---------------------------------------------------------------------------------------

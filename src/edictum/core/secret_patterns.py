@@ -85,7 +85,7 @@ TEXT_PATTERNS = (
         r"(?:mysql|mariadb|mongo|sshpass|(?:docker|podman|az|oc)\s{1,3}login)",
         r"(?:mysql[a-z]{0,12}|mariadb(?:-[a-z]{1,12})?|mongo[a-z]{0,12}"
         rf"|sshpass|(?:docker|podman|az|oc)\s{{1,3}}login){_WITH}-p[= ]?(?!-){_VALUE}",
-        "not_placeholder",
+        "chosen",
         flags=("-p",),
     ),
     TextPattern(
@@ -93,7 +93,7 @@ TEXT_PATTERNS = (
         ("sqlcmd",),
         "sqlcmd",
         rf"sqlcmd{_WITH}-P[= ]?(?!-){_VALUE}",
-        "not_placeholder",
+        "chosen",
         flags=("-P",),
     ),
     TextPattern(
@@ -101,7 +101,7 @@ TEXT_PATTERNS = (
         ("redis-cli",),
         "redis-cli",
         rf"redis-cli{_WITH}-a[= ]?(?!-){_VALUE}",
-        "not_placeholder",
+        "chosen",
         flags=("-a",),
     ),
     TextPattern(
@@ -110,7 +110,7 @@ TEXT_PATTERNS = (
         r"(?:curl|wget|http)\s",
         rf"(?:curl|wget|http){_WITH}(?:-u|--user|--proxy-user|-a)[= ]?[\"']?[^\s:\"']{{1,100}}:"
         r"(?P<v>[^\s\"'\\]{1,500})",
-        "not_placeholder",
+        "chosen",
         flags=("-u", "-a"),
     ),
     TextPattern(

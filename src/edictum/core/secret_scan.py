@@ -369,16 +369,19 @@ def _sizes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def merge(found: list[Detection], others: Sequence[Detection]) -> list[Detection]:
-    """Return both lists in order, without those of the second that touch one of the first."""
+    """Return both lists in order. What overlaps becomes one finding, of the first list's kind."""
     if not others:
         return found
-    starts = [each.start for each in found]
-    free = []
-    for other in others:
-        index = bisect_left(starts, other.end)
-        if index == 0 or found[index - 1].end <= other.start:
-            free.append(other)
-    return sorted((*found, *free), key=lambda each: each.start)
+    made: list[Detection] = []
+    kinds = {(each.start, each.end) for each in found}
+    for each in sorted((*found, *others), key=lambda each: each.start):
+        last = made[-1] if made else None
+        if last is None or last.end <= each.start:
+            made.append(each)
+            continue
+        kind = each.kind if (each.start, each.end) in kinds else last.kind
+        made[-1] = Detection(kind, last.start, max(last.end, each.end))
+    return made
 
 
 # --- Carriers -------------------------------------------------------------------------------------
@@ -475,7 +478,7 @@ def _pattern_row(row: TextPattern) -> Row:
 
 
 def _is_not_wordy(value: str) -> bool:
-    return values.is_filled_in(value) and not is_wordy(value)
+    return not (is_wordy(value) or values.is_reference(value)) and values.is_filled_in(value)
 
 
 _CHECKS: dict[str, Callable[[str], bool]] = {

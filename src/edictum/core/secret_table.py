@@ -1,8 +1,8 @@
 """The table of secrets that have a form of their own: one row per kind, as text.
 
 A row is ``kind = form | form``, or ``kind ~ word word = form | form`` for forms that say too little
-by themselves: they count only behind one of the words (``datadog_api_key: ...``). Words of checks
-stand behind a semicolon.
+by themselves: they count only behind one of the words (``datadog_api_key: ...``), in which a ``_``
+may be a dash, a blank or nothing. Words of checks stand behind a semicolon.
 
 A form is literal text with parts in ``<>``: an alphabet and a length.
 
@@ -37,13 +37,14 @@ google.refresh_token = 1//0<url 40+>
 azure.client_secret = <azid 3><num 1!>Q~<azid 31-40>
 azure.devops_token = <b62 52-80>AZDO<b62 4!>
 azure.cognitive_key = <b62 40-60>JQQJ99<b62 20-60>
-azure.storage_key = AccountKey=<b64 86>
+azure.storage_key = AccountKey=<b64 86> | <b64 76!>+ASt<b64 8!>
+azure.cosmos_key = <b64 76!>ACDb<b64 6!>==
 azure.shared_access_key = SharedAccessKey=<b64 43>
 azure.sas_signature = &sig=<pct 43> | ?sig=<pct 43>
 azure.app_config = Endpoint=https://<dot 3-80>;Id=<dot 4-40>;Secret=<b64 40>
 azure.function_key = <url 40-60>AzFu<pct 8+>
 azure.search_key = <b62 40-60>AzSe<b62 6+>
-azure.container_registry = <b62 30-60>+ACR<b62 6+>
+azure.container_registry = <b64 42!>+ACR<b64 6!>
 alibaba.access_key = LTAI<b62 20>
 tencent.secret_id = AKID<b62 32>
 baidu.api_key = bce-v3/ALTAK-<b62 21>/<hex 40>
@@ -51,7 +52,7 @@ volcengine.access_key = AKLT<b62 40>
 yandex.api_key = AQVN<url 35> | YCAJE<url 20> | YCN<url 36> | YCM<url 36>
 yandex.token = t1.<url 60+>.<url 86> | y0_<url 50+>
 scaleway.access_key = SCW<up 17!>
-exoscale.api_key = EXO<hex 24!>
+exoscale.api_key = EXO<hex 24-32!>
 digitalocean.token = dop_v1_<hex 64> | doo_v1_<hex 64> | dor_v1_<hex 64>
 digitalocean.spaces_key = DO00<up 16!>
 backblaze.application_key = K001<b64 27!> | K002<b64 27!> | K003<b64 27!> | K004<b64 27!>
@@ -66,6 +67,7 @@ vercel.token = vcp_<b62 56> | vci_<b62 56> | vca_<b62 56> | vcr_<b62 56> | vck_<
 netlify.token = nfp_<b62 36> | nfo_<b62 36> | nfc_<b62 36> | nfu_<b62 36> | nfb_<b62 36>
 scalingo.token = tk-us-<url 48>
 aiven.password = AVNS_<url 19>
+firebase.server_key = AAAA<url 7!>:APA91b<url 120+>
 upcloud.token = ucat_<b62 26>
 zuplo.key = zpka_<low 32>_<hex 8>
 planet.key = PLAK<hex 32>
@@ -73,10 +75,10 @@ planet.key = PLAK<hex 32>
 # --- Code hosts, packages, CI
 github.token = ghp_<b62 36> | gho_<b62 36> | ghu_<b62 36> | ghs_<b62 36> | ghr_<b62 36> ; crc32
 github.fine_grained_token = github_pat_<b62 22>_<b62 59> | github_pat_<b62word 36+>
+gitlab.routable_token = glpat-<url 27+>.<low 2>.<low 9> | glrt-t<num 1>_<url 20> | glrtr-<url 20>
 gitlab.token = glpat-<url 20> | gldt-<url 20> | glrt-<url 20> | glft-<url 20> | glsoat-<url 20>
     | glptt-<hex 40> | glimt-<url 25> | glagent-<url 50> | gloas-<hex 64> | glcbt-<dot 20>
     | glffct-<url 20> | glwt-<url 20>
-gitlab.routable_token = glpat-<url 27+>.<low 2>.<low 9> | glrt-t<num 1>_<url 20> | glrtr-<url 20>
 gitlab.runner_registration = GR1348941<url 20>
 gitlab.session = _gitlab_session=<hex 32>
 bitbucket.app_password = ATBB<b62 32>
@@ -105,6 +107,10 @@ snyk.token = snyk_uat.<hex 8>.<dot 40+> | snyk_sat.<hex 8>.<dot 40+>
 endorlabs.key = endr+<url 20>
 prefect.token = pnu_<b62 36> | pnb_<b62 36> | pnt_<b62 36>
 dbt.token = dbtc_<url 40> | dbtu_<url 40> | dbts_<url 40>
+gitpod.token = gitpod_pat_<dot 40>
+inngest.key = signkey-prod-<hex 64> | signkey-test-<hex 64> | signkey-branch-<hex 64>
+trigger.key = tr_dev_<b62 20> | tr_prod_<b62 20> | tr_stg_<b62 20> | tr_preview_<b62 20>
+n8n.key = n8n_api_<hex 40>
 openshift.token = sha256~<url 43>
 
 # --- Chat, mail, messages
@@ -122,6 +128,7 @@ discord.webhook = discord.com/api/webhooks/<num 17-20>/<url 60>
 telegram.bot_token = <num 6-16>:AA<url 33> | <num 8-12>:A<url 34!>
 teams.webhook = webhook.office.com/webhookb2/<path 60> ; anywhere
 google.chat_webhook = chat.googleapis.com/v1/spaces/<url 8-20>/messages?key=<dot 20+> ; anywhere
+mattermost.webhook = /hooks/<low 26!> ; mixed
 matrix.token = syt_<url 6+>_<b62 20>_<b62 6> | mct_<b62 30>
 sendgrid.key = SG.<url 22>.<url 43>
 mailgun.key = key-<hex 32!> | pubkey-<hex 32!>
@@ -132,6 +139,9 @@ brevo.key = xkeysib-<hex 64>-<b62 16> | xsmtpsib-<hex 64>-<b62 16>
 resend.key = re_<b62 8!>_<b62 24!>
 twilio.api_key = SK<hex 32!>
 telnyx.key = KEY<HEX 32>_<url 22>
+mailersend.key = mlsn.<hex 64>
+nylas.key = nyk_v0_<b62 60> | nyk_<b62 60>
+pushbullet.token = o.<b62 32!> ; mixed
 onesignal.key = os_v2_app_<low 90+> | os_v2_org_<low 90+>
 pubnub.secret_key = sec-c-<b64 44>
 ably.key = <url 6!>.<url 6!>:<url 43!> ; mixed
@@ -142,7 +152,7 @@ intercom.token = dG9rO<b64 54>
 facebook.token = EAA<b62 90+> | EAACEdEose0cBA<b62 20+>
 facebook.app_token = <num 15-16>|<url 27>
 instagram.token = IGQV<url 80+> | IGQW<url 80+> | IGAA<b62 80+>
-linkedin.token = AQV<url 100+> | AQX<url 100+>
+linkedin.token = AQV<url 100+> | AQX<url 100+> | WPL_AP1.<b62 16>.<b64 6>
 twitter.bearer_token = AAAAAAAAAAAAAAAAAAAA<pct 80-130!> ; mixed
 tiktok.token = act.<b62 60+>
 beamer.key = b_<url 44!> ; mixed
@@ -176,6 +186,7 @@ duffel.token = duffel_live_<url 43> | duffel_test_<url 43>
 coinbase.key_name = organizations/<uuid>/apiKeys/<uuid>
 xendit.key = xnd_production_<b62 40> | xnd_development_<b62 40>
 omise.key = skey_test_<low 19> | skey_<low 19>
+woocommerce.key = ck_<hex 40!> | cs_<hex 40!>
 paystack.key = sk_live_<hex 40> | sk_test_<hex 40>
 
 # --- Model providers and their tools
@@ -203,7 +214,11 @@ tavily.key = tvly-<url 32> | tvly-dev-<url 32> | tvly-prod-<url 32>
 firecrawl.key = fc-<hex 32!>
 e2b.key = e2b_<hex 40>
 modal.token = ak-<b62 22!> | as-<b62 22!> ; mixed
-runpod.key = rpa_<up 40+>
+runpod.key = rpa_<b62 40+>
+cursor.key = key_<hex 64!>
+anyscale.key = esecret_<low 26>
+brave.key = BSA<url 28!> ; mixed
+nomic.key = nk-<url 43!> ; mixed
 llamaindex.key = llx-<b62 48>
 mem0.key = m0-<b62 40!> ; mixed
 apify.token = apify_api_<b62 36>
@@ -231,14 +246,20 @@ storyblok.token = <b62 22>tt-<num 4-8>-<url 20>
 dropbox.token = sl.<url 130+> | sl.u.<url 120+> | sl.B<url 100+>
 xata.key = xau_<b62 40>
 fauna.secret = fnA<url 37>
+datastax.token = AstraCS:<b62 24>:<hex 64>
+clickhouse.secret = 4b1d<b62 38!> ; mixed
+elastic.cloud_key = essu_<b64 40+>
+gel.secret_key = nbwt1_<url 60+> | nbwt_<url 60+> | edbt1_<url 60+> | edbt_<url 60+>
 snowflake.token = ver:1-hint:<num 4-20>-ETMsDg<b64 60+>
 
 # --- Observability, product data
 newrelic.key = NRAK-<up 27> | NRII-<url 32> | NRJS-<hex 19> | NRRA-<hex 42> | NRIQ-<url 32>
     | NRSP-<low 30> | NRBR-<hex 19> | NRAA-<hex 27> | <hex 32-36>NRAL
+datadog.token = ddapp_<b62 34> | ddpat_<b62 60>
 grafana.token = glsa_<b62 32>_<HEX 8> | glc_<b64 32+> | eyJrIjoi<b64 60+>
-sentry.token = sntrys_<dot 60+> | sntryu_<hex 64> | sntrys_eyJpYXQiO<b64 60+>
+sentry.token = sntrys_<pct 60+> | sntryu_<hex 64>
 honeycomb.key = hcaik_<low 58> | hcxik_<low 58> | hcxlk_<low 26> | hcaic_<low 58>
+    | hcbik_<low 58> | hccik_<low 58> | hcdik_<low 58>
 dynatrace.token = dt0c01.<up 24>.<up 64> | dt0s01.<up 8-24>.<up 64> | dt0s16.<up 8-24>.<up 64>
 axiom.token = xaat-<uuid> | xapt-<uuid>
 posthog.key = phc_<b62 43> | phx_<b62 43> | phs_<b62 43>
@@ -272,19 +293,25 @@ readme.key = rdme_<low 70>
 adafruit.key = aio_<b62 28>
 intra42.secret = s-s4t2ud-<hex 64> | s-s4t2af-<hex 64>
 settlemint.token = sm_aat_<b62 16> | sm_pat_<b62 16> | sm_sat_<b62 16>
-salesforce.session = 00D<b62 12>!<dot 80+>
+salesforce.session = 00D<b62 12>!<dot 80+> | 5Aep861<dot 60+>
 zapier.webhook = hooks.zapier.com/hooks/catch/<path 12+> ; anywhere
+close.key = api_<b62 22!>.<b62 22!> ; mixed
+metabase.key = mb_<b64 44!> ; mixed
+retool.key = retool_01<low 24>
+wakatime.key = waka_<uuid>
 calcom.key = cal_live_<hex 32> | cal_test_<hex 32> | cal_<hex 32>
 doppler.token = dp.pt.<b62 43> | dp.ct.<b62 43> | dp.sa.<b62 43> | dp.scim.<b62 43>
     | dp.audit.<b62 43> | dp.st.<b62 40+> | dp.st.<url 1-40>.<b62 40+>
 hashicorp.vault_token = hvs.<url 24+> | hvb.<url 60+> | hvr.<url 60+>
-onepassword.token = ops_eyJ<b64 200+>
+vault.token = s.<b62 24!> ; mixed
+onepassword.token = ops_eyJ<pct 200+>
 onepassword.secret_key = A3-<up 6>-<up 6>-<up 5>-<up 5>-<up 5>-<up 5>
     | A3-<up 6>-<up 11>-<up 5>-<up 5>-<up 5>
 infisical.token = st.<hex 24>.<hex 32>.<hex 32>
 bitwarden.token = 0.<uuid>.<b62 30>:<b64 24>
 
 # --- Identity, networks, keys
+jumpcloud.key = jca_<b62 36>
 tailscale.key = tskey-auth-<url 20+> | tskey-api-<url 20+> | tskey-client-<url 20+>
     | tskey-webhook-<url 20+> | tskey-scim-<url 20+> | tskey-<url 24+>
 ngrok.key = ngrok_<b62 40> | ak_2<b62 26!> | cr_2<b62 26!>
@@ -303,26 +330,30 @@ kubernetes.bootstrap_token = kubeadm join <dot 3-80>:<num 2-5> --token <low 6!>.
 
 # --- What is a secret only behind the name of its vendor
 adobe.client_id ~ adobe = <HEX 32!>
+agora.certificate ~ agora = <hex 32!>
 airtable.key ~ airtable = key<b62 14!> | <b62 17!>
 algolia.key ~ algolia = <HEX 32!>
 alibaba.secret ~ alibaba aliyun = <b62 30!>
 amplitude.key ~ amplitude = <hex 32!>
 artifactory.key ~ artifactory jfrog = <b62 73!> | <b62 64!>
 asana.secret ~ asana = <low 32!> | <num 16!>
-assemblyai.key ~ assemblyai assembly_ai = <hex 32!>
+assemblyai.key ~ assembly_ai = <hex 32!>
 auth0.secret ~ auth0 = <url 64!>
-aws.secret_access_key ~ aws_secret secret_access_key secretaccesskey awssecretkey = <b64 40!>
+aws.secret_access_key ~ aws_secret secret_access_key = <b64 40!>
+azure.devops_pat ~ azure_devops vsts = <low 52!>
 bitbucket.secret ~ bitbucket = <url 64!> | <b62 32!>
 bitfinex.key ~ bitfinex binance bittrex kraken kucoin coinbase = <pct 32-90!>
 browserstack.key ~ browserstack saucelabs lambdatest = <b62 20!> | <uuid> | <b62 50!>
+bunny.key ~ bunny bunnycdn = <uuid> | <uuid><uuid>
 bugsnag.key ~ bugsnag rollbar raygun airbrake = <hex 32!>
 cloudflare.key ~ cloudflare = <url 40!> | <hex 37!>
 cloudinary.secret ~ cloudinary = <url 27!>
+codeclimate.id ~ code_climate cc_test_reporter = <hex 64!>
 codecov.token ~ codecov codacy coveralls = <uuid> | <b62 32!>
 cohere.token ~ cohere = <b62 40!>
 confluent.key ~ confluent kafka = <b62 16!> | <b64 64!>
 contentful.key ~ contentful = <url 43!>
-datadog.key ~ datadog dd_api_key dd_app_key dd-api-key dd-application-key = <hex 32!> | <hex 40!>
+datadog.key ~ datadog dd_api_key dd_app_key dd_application_key = <hex 32!> | <hex 40!>
     | <low 40!>
 deepgram.key ~ deepgram = <hex 40!>
 deepseek.key ~ deepseek = <hex 32!>
@@ -357,21 +388,21 @@ mailchimp.token ~ mailchimp = <hex 32!>
 mailgun.token ~ mailgun = <hex 32!>
 mailjet.key ~ mailjet sparkpost postmark = <hex 32!> | <hex 40!> | <uuid>
 mattermost.token ~ mattermost = <low 26!>
-messagebird.key ~ messagebird message-bird message_bird = <b62 25!> | <uuid>
+messagebird.key ~ message_bird = <b62 25!> | <uuid>
 meraki.key ~ meraki = <hex 40!>
 mistral.key ~ mistral = <b62 32!>
 mixpanel.secret ~ mixpanel = <hex 32!>
 netlify.secret ~ netlify = <url 40-46!>
-newrelic.license ~ new_relic newrelic new-relic = <hex 40!> | <b62 64!>
-nytimes.key ~ nytimes new-york-times newyorktimes = <url 32!>
+newrelic.license ~ new_relic = <hex 40!> | <b62 64!>
+nytimes.key ~ nytimes new_york_times = <url 32!>
 okta.secret ~ okta = 00<dot 40!> | <url 40!>
 openweather.key ~ openweather openweathermap = <hex 32!>
 opsgenie.key ~ opsgenie = <uuid>
-pagerduty.key ~ pagerduty pager_duty pd_api = <url 18-20!> | u+<url 18!> | y_<url 18!> | <hex 32!>
+pagerduty.key ~ pager_duty pd_api = <url 18-20!> | u+<url 18!> | y_<url 18!> | <hex 32!>
 paypal.secret ~ paypal braintree = <url 80!> | <hex 32!>
 plaid.secret ~ plaid = <hex 30!> | <hex 24!>
 plivo.token ~ plivo vonage nexmo = <url 40!> | <b62 16!>
-privateai.key ~ privateai private_ai private-ai = <low 32!>
+privateai.key ~ private_ai = <low 32!>
 pusher.secret ~ pusher = <hex 20!>
 railway.token ~ railway = <uuid>
 sendbird.token ~ sendbird = <hex 40!> | <uuid>
@@ -399,6 +430,7 @@ vault.legacy_token ~ vault = s.<b62 24!> | <uuid>
 vercel.secret ~ vercel = <b62 24!>
 wandb.token ~ wandb weights_and_biases = <hex 40!>
 yandex.secret ~ yandex = <b62 32!>
+zhipu.key ~ zhipu bigmodel zai = <hex 32!>.<b62 16!>
 zendesk.token ~ zendesk = <b62 40!>
 zoom.secret ~ zoom = <b62 32!>
 zulip.key ~ zulip = <b62 32!>

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 
 def _words(text: str) -> frozenset[str]:
@@ -31,7 +32,7 @@ SAFE_COMPANIONS = _words(
     max min num n count total limit budget usage prompt completion input output cached per next
     page continuation type sort primary foreign partition cache public index row group map
     object id name names error order range hash lookup reasoning used remaining left s3 json
-    dict idempotency routing message kind length size estimated
+    change dict idempotency routing message kind length size estimated
     """
 )
 # Endings of words that were run together. No ordinary word has the first; the others need one of
@@ -57,7 +58,17 @@ FRONTS = _words(
     """
 )
 MAX_KEY = 256
+# Under ``value`` stands what is called otherwise: ``{"name": "DB_PASSWORD", "value": ...}``.
+VALUE_KEYS = frozenset({"value", "Value", "VALUE"})
+_NAME_KEYS = ("name", "key", "Name", "Key", "NAME", "KEY", "variable")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def name_of(key: Any, holder: Any) -> Any:
+    """Return the name of what a mapping holds under a key: that of its pair, or the key itself."""
+    if key not in VALUE_KEYS:
+        return key
+    return next((holder[each] for each in _NAME_KEYS if type(holder.get(each)) is str), key)
 
 
 def is_sensitive_by_words(key: str) -> bool:
