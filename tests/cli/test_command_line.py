@@ -94,7 +94,7 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
                 " https://example.com/mcp."
             ),
         ),
-        ([], "ws://127.0.0.1/mcp", "The url 'ws://127.0.0.1/mcp' is not one of HTTP."),
+        ([], "ws://127.0.0.1/mcp", "'ws://127.0.0.1/mcp' is not an http:// or https:// URL."),
         ([], "https://", "The url 'https://' has no valid host and port."),
         ([], "http://[::1", "The url 'http://[::1' has no valid host and port."),
         ([], "HTTP://", "The url 'HTTP://' has no valid host and port."),
@@ -129,7 +129,9 @@ def test_nothing_stands_after_a_url(rules: Path) -> None:
         "mcp-proxy", "--contracts", "rules.yaml", "--", ANY_URL, "--http", "8080", cwd=rules.parent
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert done.stderr.startswith("edictum mcp-proxy: '--http' stands after the url of the server.")
+    assert done.stderr.startswith(
+        "edictum mcp-proxy: Unexpected argument '--http' after the server's URL."
+    )
 
 
 def test_an_audit_file_of_the_bundle_is_opened_at_the_start_as_well(rules: Path) -> None:
