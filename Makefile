@@ -41,7 +41,7 @@ SOAK_BOUND := 2h
 CHECKED := tests/core tests/gate tests/contracts tests/audit tests/approval
 
 .DEFAULT_GOAL := help
-.PHONY: help demo service check test test-rest test-light soak frameworks bench sizes walk metrics lint clean
+.PHONY: help demo service check test collect test-rest test-light soak frameworks bench sizes walk metrics lint clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,13 +58,20 @@ check: lint
 	@echo "== pytest, without what is slow or needs a server"
 	@$(PYTEST) -m 'not slow' -k 'not postgres and not valkey' $(CHECKED)
 
-test: lint
+test:
+	@$(MAKE) --no-print-directory -j 2 lint collect
 	@rm -f .coverage .coverage.*
 	@echo "== pytest, with coverage"
 	@$(PYTEST) --part traced --cov --cov-report=
 	@echo "== coverage: every branch of core/, outcomes.py and success.py"
 	@$(BIN)/coverage report --fail-under=100 --show-missing --skip-covered
 	@$(MAKE) --no-print-directory -j 2 test-rest test-light
+
+# Compiles the tests, beside mypy, which uses one core: else every worker compiles them for itself.
+collect: $(INSTALLED)
+	@mkdir -p .build
+	@$(BIN)/python -m pytest -n 0 --collect-only > .build/collected.txt 2>&1 \
+		|| { cat .build/collected.txt; exit 1; }
 
 test-rest:
 	@echo "== pytest, all other tests"

@@ -63,10 +63,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def is_in_traced_part(path: Path) -> bool:
+    """Return whether the tests of a file are traced, but for those that are slow."""
+    name = path.relative_to(HERE).as_posix()
+    return name.startswith(TRACED) and not name.startswith(NOT_TRACED)
+
+
 def is_traced(item: pytest.Item) -> bool:
-    path = item.path.relative_to(HERE).as_posix()
-    inside = any(path.startswith(name) for name in TRACED)
-    return inside and not path.startswith(NOT_TRACED) and item.get_closest_marker("slow") is None
+    return is_in_traced_part(item.path) and item.get_closest_marker("slow") is None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without a test of the part: every worker would import them all."""
+    part = config.getoption("part")
+    if part is None or not collection_path.match("test_*.py"):
+        return None
+    if not is_in_traced_part(collection_path):
+        return True if part == "traced" else None
+    is_wanted = part == "traced" or "mark.slow" in collection_path.read_text()
+    return None if is_wanted else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -202,7 +202,7 @@ def outcome_to_model_content(outcome: ToolOutcome) -> str:
         case ToolFailure():
             content = _failure_content(outcome)
         case ToolDenied():
-            content = _denied_content(outcome)
+            content = _make_denied_content(outcome)
         case ToolArtifactReference():
             content = {
                 "artifact_reference": outcome.artifact_id,
@@ -342,7 +342,7 @@ def _artifact_hint(reader: str | None) -> str:
     return f"The output is too large for a message. {use}"
 
 
-def _denied_content(outcome: ToolDenied) -> dict[str, Any]:
+def _make_denied_content(outcome: ToolDenied) -> dict[str, Any]:
     match outcome.reason:
         case "duplicate":
             return {"warning": "duplicate_tool_call", "skipped": True}
@@ -413,20 +413,20 @@ def outcome_from_dict(data: dict[str, Any]) -> ToolOutcome:
             f"outcome_from_dict: kind is {kind!r}; expected one of {', '.join(by_kind)}"
         )
     cls = by_kind[kind]
-    body = _known_fields(cls, data)
+    body = _keep_known_fields(cls, data)
     if "findings" in body:
         body["findings"] = tuple(
-            Finding(**_known_fields(Finding, finding)) for finding in body["findings"]
+            Finding(**_keep_known_fields(Finding, finding)) for finding in body["findings"]
         )
     if "notes" in body:
         body["notes"] = tuple(body["notes"])
     if "turn" in body:
-        facts = _known_fields(TurnFacts, body["turn"])
+        facts = _keep_known_fields(TurnFacts, body["turn"])
         texts = {name: tuple(facts.get(name, ())) for name in ("repairs", "changes")}
         body["turn"] = TurnFacts(**{**facts, **texts})
     outcome: ToolOutcome = cls(**body)
     return outcome
 
 
-def _known_fields(cls: type[Any], data: dict[str, Any]) -> dict[str, Any]:
+def _keep_known_fields(cls: type[Any], data: dict[str, Any]) -> dict[str, Any]:
     return {item.name: data[item.name] for item in fields(cls) if item.name in data}

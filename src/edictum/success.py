@@ -217,12 +217,12 @@ def _problem_of(check: SuccessCheck) -> FindProblem:
         return check.problem
 
     def problem(tool_name: str, result: Any) -> str | None:
-        return None if truth(check(tool_name, result)) else _said_no(check)
+        return None if truth(check(tool_name, result)) else _describe_refusal(check)
 
     return problem
 
 
-def _said_no(check: SuccessCheck) -> str:
+def _describe_refusal(check: SuccessCheck) -> str:
     return f"{getattr(check, '__name__', 'success_check')} returned False"
 
 
@@ -307,7 +307,7 @@ def error_key(result: Any) -> str | None:
 def verdict_from_check(check: SuccessCheck, tool_name: str, answer: Any) -> SuccessVerdict:
     """Return the verdict of a custom check from what it returned."""
     passed = truth(answer)
-    return SuccessVerdict(passed, "success_check", "" if passed else _said_no(check))
+    return SuccessVerdict(passed, "success_check", "" if passed else _describe_refusal(check))
 
 
 def verdict_from_problem(problem: Any) -> SuccessVerdict:

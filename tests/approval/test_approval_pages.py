@@ -335,7 +335,7 @@ async def test_links_are_for_people(site: Site) -> None:
     """With an identity, and one that fits into a link."""
     request = await site.ask()
     for who in (Principal(), Principal(service_id="ci"), "ann"):
-        with pytest.raises(EdictumInputError, match="made for a person"):
+        with pytest.raises(EdictumInputError, match="not a Principal with a user_id"):
             site.links.make_token(request, who)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(EdictumInputError, match="fewer claims"):
         site.links.make_token(request, Principal("ann", claims={"x": "y" * 5_000}))

@@ -269,7 +269,7 @@ async def test_answers_that_cannot_have_a_grant(url: str) -> None:
     running = asyncio.ensure_future(guard.dispatch("t", {}, lambda: 1, principal=None))
     wrong: list[tuple[Any, str]] = [
         ({"grant": "session"}, "grant is str"),
-        ({"grant": GrantTerms(), "args": {}}, "as they were asked"),
+        ({"grant": GrantTerms(), "args": {}}, "args and grant cannot be combined"),
         ({"grant": GrantTerms(scope="principal", until=in_an_hour())}, "its principal"),
     ]
     for said, problem in wrong:

@@ -168,7 +168,10 @@ async def test_links_that_do_not_count(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["approve", "https://x/t/y", "--approver", "ann"], "A link says who answers"),
+        (
+            ["approve", "https://x/t/y", "--approver", "ann"],
+            "--approver cannot be combined with an approval link",
+        ),
         (["approve", "abc"], "store is not named"),
         (["revoke", "https://x/t/y"], "store is not named"),
         (["list"], "store is not named"),
@@ -428,7 +431,7 @@ async def test_a_yes_is_revoked(
     [
         (["show", "unknown"], "No approval request 'unknown'"),
         (["list", "--limit", "0"], "limit is 0"),
-        (["list", "--", "x"], "stands after --"),
+        (["list", "--", "x"], "Unexpected argument 'x' after --"),
         (["approve", "x", "--until", "8h"], "are for grants"),
         (["approve", "x", "--grant", "session", "--until", "soon"], "--until is 'soon'"),
         (["approve", "x", "--grant", "session", "--match", "amount"], "--match is 'amount'"),

@@ -149,7 +149,7 @@ def test_line_that_cannot_be_read_makes_the_exit_code_1(log, capfd, command, tmp
         (["tail", "nothing.jsonl"], "No such file"),
         (["query", "{log}", "--outcome", "nice"], "'nice' is not an outcome"),
         (["report", "{log}", "--bundle", "nothing.yaml"], "nothing.yaml"),
-        (["query", "{log}", "--", "more"], "'more' stands after --"),
+        (["query", "{log}", "--", "more"], "Unexpected argument 'more' after --"),
         (["query", "."], "The audit file . cannot be read: Is a directory"),
         (["verify", "."], "The audit file . cannot be read: Is a directory"),
         (["tail", "."], "The audit file . cannot be read: Is a directory"),

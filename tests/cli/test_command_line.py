@@ -8,6 +8,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from edictum import EdictumConfigError
 from edictum.cli._mcp_port import list_addresses, listen, parse_address
+from edictum.cli.main import main
 
 BUNDLE = """\
 apiVersion: edictum/v1
@@ -43,6 +45,22 @@ def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yaml"
     path.write_text(BUNDLE)
     return path
+
+
+@pytest.fixture
+def proxy(
+    rules: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs ``edictum mcp-proxy`` in this process; returns the one line that it fails with."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.chdir(rules.parent)
+        code = main(["mcp-proxy", "--contracts", "rules.yaml", *arguments])
+        stdout, stderr = capfd.readouterr()
+        assert (code, stdout, len(stderr.splitlines())) == (2, "", 1), stderr
+        return stderr
+
+    return run
 
 
 def edictum(
@@ -94,7 +112,7 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
                 " https://example.com/mcp."
             ),
         ),
-        ([], "ws://127.0.0.1/mcp", "The url 'ws://127.0.0.1/mcp' is not one of HTTP."),
+        ([], "ws://127.0.0.1/mcp", "'ws://127.0.0.1/mcp' is not an http:// or https:// URL."),
         ([], "https://", "The url 'https://' has no valid host and port."),
         ([], "http://[::1", "The url 'http://[::1' has no valid host and port."),
         ([], "HTTP://", "The url 'HTTP://' has no valid host and port."),
@@ -113,30 +131,23 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(
-    rules: Path, options: list[str], server: str, says: str
+    proxy: Callable[..., str], options: list[str], server: str, says: str
 ) -> None:
-    done = edictum(
-        "mcp-proxy", "--contracts", "rules.yaml", *options, "--", server, cwd=rules.parent
-    )
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert (
-        done.stderr.startswith(f"edictum mcp-proxy: {says}") and len(done.stderr.splitlines()) == 1
-    ), done.stderr
+    assert proxy(*options, "--", server).startswith(f"edictum mcp-proxy: {says}")
 
 
-def test_nothing_stands_after_a_url(rules: Path) -> None:
-    done = edictum(
-        "mcp-proxy", "--contracts", "rules.yaml", "--", ANY_URL, "--http", "8080", cwd=rules.parent
+def test_nothing_stands_after_a_url(proxy: Callable[..., str]) -> None:
+    assert proxy("--", ANY_URL, "--http", "8080").startswith(
+        "edictum mcp-proxy: Unexpected argument '--http' after the server's URL."
     )
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert done.stderr.startswith("edictum mcp-proxy: '--http' stands after the url of the server.")
 
 
 def test_an_audit_file_of_the_bundle_is_opened_at_the_start_as_well(rules: Path) -> None:
     rules.write_text(BUNDLE + "observability: {file: rules.yaml/audit.jsonl}\n")
     done = edictum("mcp-proxy", "--contracts", "rules.yaml", "--", "true", cwd=rules.parent)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert "The audit file rules.yaml/audit.jsonl cannot be written: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 # --- The port -------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def test_pins_that_cannot_be_read_are_said(
     assert main(["mcp-pins", str(tmp_path / "none.json")]) == 2
     file.write_text('{"tools": {}}')
     assert main(["mcp-pins", str(file), "--accept", "look"]) == 2
-    assert "Nothing was refused" in capsys.readouterr().err
+    assert "has no refused description" in capsys.readouterr().err
 
 
 async def test_pins_that_break_while_serving_refuse_the_tools(tmp_path: Path) -> None:
@@ -688,7 +688,7 @@ async def test_an_answer_to_another_question_is_not_taken() -> None:
     ("options", "says"),
     [
         (["--jwks", "keys.json"], "with --http only"),
-        (["--http", "0", "--jwks", "k", "--principal", "ada"], "Two options say who is calling"),
+        (["--http", "0", "--jwks", "k", "--principal", "ada"], "cannot be combined"),
         (["--http", "0", "--jwks", "k"], "belong together"),
         (["--http", "0", "--token-issuer", "https://x"], "belong together"),
         (["--principal", "user=ada"], "is not a principal"),

@@ -248,7 +248,7 @@ class TestOptions:
             guard.dispatch_sync("t", {}, lambda: 1)
         found = verify(url, ledger=url)
         assert (found.ok, found.records) == (True, 2)
-        with pytest.raises(EdictumConfigError, match="PostgreSQL is not chained"):
+        with pytest.raises(EdictumConfigError, match="PostgreSQL cannot be chained"):
             Edictum.from_yaml_string(
                 BUNDLE + "observability: {store: {url: 'postgresql://h/d', chain: true}}\n"
             )

@@ -25,7 +25,7 @@ from edictum._logs import LOG_EVENTS
 from edictum.core.limits import OperationLimits
 from edictum.errors import EdictumError
 from edictum.outcomes import OUTCOME_KINDS, UNSET
-from edictum.redaction._personal import PERSONAL_KINDS, said_of
+from edictum.redaction._personal import PERSONAL_KINDS, describe_kind
 from edictum.runtime.handlers import PORT_FAILURES
 
 _MARK = re.compile(
@@ -124,7 +124,7 @@ def operation_limits() -> str:
 
 
 def personal_data() -> str:
-    return table(("name", "what"), [(f"`{kind}`", said_of(kind)) for kind in PERSONAL_KINDS])
+    return table(("name", "what"), [(f"`{kind}`", describe_kind(kind)) for kind in PERSONAL_KINDS])
 
 
 TABLES: dict[str, Callable[[], str]] = {

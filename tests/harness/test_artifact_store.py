@@ -554,7 +554,7 @@ def test_with_an_index_nothing_is_listed_again(tmp_path: Path) -> None:
         assert store.retrieve(ref.artifact_id) == f"text {number}"
     assert store.retrieve(before.artifact_id) == "before"
     assert backend.times == 1
-    with pytest.raises(EdictumConfigError, match="index= is for places that cannot count"):
+    with pytest.raises(EdictumConfigError, match="index= cannot be used with"):
         ArtifactStore(tmp_path / "a", index=tmp_path / "index.db")
 
 

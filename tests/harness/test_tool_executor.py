@@ -191,7 +191,7 @@ async def test_a_value_that_came_just_in_time_counts_although_the_waiter_had_giv
     assert isinstance(started, RunTool)
     assert started.body is not None
     started.body()
-    assert step.ran(Ran(None, None, 0.1, deadline_s=1.0)).value == 1
+    assert step.end_body(Ran(None, None, 0.1, deadline_s=1.0)).value == 1
 
 
 async def test_a_late_end_is_noticed() -> None:

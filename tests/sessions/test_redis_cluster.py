@@ -179,7 +179,7 @@ def test_sessions_in_use_move_with_their_slot(cluster: ValkeyCluster, wrap: Any)
 
 
 def test_replicas_of_a_cluster_cannot_be_waited_for(cluster: ValkeyCluster) -> None:
-    with pytest.raises(EdictumConfigError, match="cannot be waited for"):
+    with pytest.raises(EdictumConfigError, match="A Redis cluster does not support"):
         open_ledger(f"{cluster.url}?replicas=1")
 
 

@@ -126,7 +126,7 @@ class PinFile:
         known = self._tools.get(name)
         if known is None or known.refused is None:
             hint = f"edictum mcp-pins {self._path} shows what was."
-            raise EdictumConfigError(f"Nothing was refused of the tool {name!r}.", hint=hint)
+            raise EdictumConfigError(f"The tool {name!r} has no refused description.", hint=hint)
         self._write(name, PinnedTool(known.refused))
 
     def _accept_first(self, name: str, tool: ToolDefinition) -> str | None:

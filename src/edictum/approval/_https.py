@@ -119,7 +119,7 @@ def make_target(
         parts = urlsplit(url)
         port = parts.port or SCHEME_PORTS[parts.scheme]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise EdictumConfigError("The URL of the webhook is not one.", hint=hint) from None
+        raise EdictumConfigError("The URL of the webhook is not valid.", hint=hint) from None
     if not parts.hostname or _BAD_IN_URL.search(url) or parts.username or parts.password:
         raise EdictumConfigError("The URL of the webhook cannot be used.", hint=hint)
     if not allowed.has_name(parts.hostname):
@@ -145,12 +145,12 @@ async def post(target: WebhookTarget, headers: Mapping[str, str], body: bytes) -
         await writer.drain()
         line = await reader.readuntil(b"\n")
     except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
-        raise BadReply("it did not answer as HTTP does") from None
+        raise BadReply("its answer is not valid HTTP") from None
     finally:
         writer.transport.abort()
     found = _STATUS.match(line)
     if found is None:
-        raise BadReply("it did not answer as HTTP does")
+        raise BadReply("its answer is not valid HTTP")
     return int(found[1])
 
 

@@ -79,7 +79,8 @@ class ApprovalLinks:
         """Return the signed part of a link."""
         if not isinstance(approver, Principal) or not approver.user_id:
             raise EdictumInputError(
-                "A link is made for a person.", hint='Use approver=Principal("ann", role="ops").'
+                "ApprovalLinks: the approver is not a Principal with a user_id.",
+                hint='Use approver=Principal("ann", role="ops").',
             )
         expires_at = min(self._clock() + self._valid_s, request.expires_at.timestamp())
         who = {name: value for name, value in approver.as_dict().items() if value}
@@ -89,7 +90,7 @@ class ApprovalLinks:
         token = f"{body}.{_encode(sign(self._key, CONTEXT + body.encode()))}"
         if len(token) > MAX_TOKEN_CHARS:
             raise EdictumInputError(
-                f"A link has at most {MAX_TOKEN_CHARS} characters.",
+                f"ApprovalLinks: the link would be longer than {MAX_TOKEN_CHARS} characters.",
                 hint="Give the approver fewer claims.",
             )
         return token

@@ -582,13 +582,11 @@ def _check_yes(approved: bool, args: Any, grant: Any) -> None:
     """Refuse arguments and grants that cannot come with an answer."""
     if not approved and (args is not None or grant is not None):
         raise EdictumInputError(
-            "answer: a no has neither args nor a grant.", hint="Leave them out."
+            "answer: args and grant need approved=True.", hint="Leave them out."
         )
     if args is not None and grant is not None:
         hint = "Approve the changed call once; grant further calls with an answer to one of them."
-        raise EdictumInputError(
-            "answer: a grant is for the arguments as they were asked.", hint=hint
-        )
+        raise EdictumInputError("answer: args and grant cannot be combined.", hint=hint)
     if args is not None and not _has_text_names(args):
         hint = "Use a dict: the arguments as the request shows them, with your changes."
         raise EdictumInputError("answer: args is not a mapping of names to values.", hint=hint)

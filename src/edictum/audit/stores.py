@@ -228,7 +228,7 @@ def _open_postgres_sink(
 ) -> StoreAuditSink:
     if chain:
         hint = "Chain an audit in SQLite or in files; or let the database keep its own log."
-        raise EdictumConfigError("An audit in PostgreSQL is not chained.", hint=hint)
+        raise EdictumConfigError("An audit in PostgreSQL cannot be chained.", hint=hint)
     wait_s, credentials = options.wait_s or DEFAULT_WAIT_S, options.credentials
     return PostgresAuditSink(url, wait_s=wait_s, credentials=credentials, when_full=when_full)
 

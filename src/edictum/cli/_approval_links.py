@@ -54,7 +54,7 @@ def _write_grant(terms: GrantTerms) -> dict[str, str]:
     """Return the fields of the form for a grant."""
     if terms.args:
         hint = "Leave --match out, or answer with --store."
-        raise EdictumInputError("A grant by a link has no patterns of arguments.", hint=hint)
+        raise EdictumInputError("--match cannot be combined with an approval link.", hint=hint)
     until = terms.until
     for_s = SESSION_GRANT_S if until is None else (until - datetime.now(UTC)).total_seconds()
     return {"grant": terms.scope, "grant_args": terms.other_args, "grant_for": str(for_s)}
@@ -83,7 +83,7 @@ def _open(link: str, form: Mapping[str, str]) -> QueuedApproval:
         return _read_request(said)
     except (KeyError, TypeError, ValueError) as exc:  # a page of something else
         hint = "Open it in a browser."
-        raise EdictumInputError("This is not a link of a request.", hint=hint) from exc
+        raise EdictumInputError("This is not an approval link.", hint=hint) from exc
 
 
 def _read_reply(reply: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Run a subcommand; return 1 if an answer was not taken."""
     if rest:
         hint = "Put ids and options before it."
-        raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
+        raise EdictumConfigError(f"Unexpected argument {rest[0]!r} after --.", hint=hint)
     command = import_module(APPROVAL_COMMANDS[options.subcommand][0])
     queue: Any = LinkedRequests() if _has_links(options) else open_store(options.store)
     try:
@@ -68,5 +68,8 @@ def _has_links(options: argparse.Namespace) -> bool:
     if not all(map(is_link, named)):
         return False
     if getattr(options, "approver", None):
-        raise EdictumConfigError("A link says who answers.", hint="Leave --approver out.")
+        raise EdictumConfigError(
+            "--approver cannot be combined with an approval link.",
+            hint="Leave it out: the link names the approver.",
+        )
     return True

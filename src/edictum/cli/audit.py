@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Run a subcommand; return 1 if it found something wrong."""
     if rest:
         hint = "Put files and options before it."
-        raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
+        raise EdictumConfigError(f"Unexpected argument {rest[0]!r} after --.", hint=hint)
     try:
         code: int = import_module(AUDIT_COMMANDS[options.subcommand][0]).run(options, rest)
         sys.stdout.flush()

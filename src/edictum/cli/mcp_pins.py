@@ -27,7 +27,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Show, accept or print descriptions; return 1 if something is still refused."""
     if rest:
         hint = "Put the names of tools after --accept."
-        raise EdictumConfigError(f"{rest[0]!r} stands after --.", hint=hint)
+        raise EdictumConfigError(f"Unexpected argument {rest[0]!r} after --.", hint=hint)
     if not Path(options.file).exists():
         hint = "mcp-proxy --pins makes it, when a client lists the tools."
         raise EdictumConfigError(f"The file {options.file} does not exist.", hint=hint)

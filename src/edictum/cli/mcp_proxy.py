@@ -148,7 +148,7 @@ def _check(options: argparse.Namespace, url: str | None, command: str) -> None:
         raise EdictumConfigError("--header needs a server with a url.", hint=hint)
     if not 0 < options.keep_alive <= MAX_KEEP_ALIVE_S:
         hint = f"Give a number of seconds above 0, at most {MAX_KEEP_ALIVE_S}."
-        raise EdictumConfigError(f"--keep-alive {options.keep_alive} cannot be kept.", hint=hint)
+        raise EdictumConfigError(f"--keep-alive {options.keep_alive} is out of range.", hint=hint)
     if options.allow_host and options.http is None:
         hint = "Over stdio there is only the client that started the proxy."
         raise EdictumConfigError("--allow-host needs --http.", hint=hint)
@@ -172,7 +172,9 @@ def _check_tokens(options: argparse.Namespace) -> None:
         raise EdictumConfigError("Tokens can be verified with --http only.", hint=hint)
     if all(about) or (any(about) and options.principal is not None):
         hint = "Give one of --jwks, --verify-token and --principal."
-        raise EdictumConfigError("Two options say who is calling.", hint=hint)
+        raise EdictumConfigError(
+            "--jwks, --verify-token and --principal cannot be combined.", hint=hint
+        )
     stated = (options.jwks, options.token_issuer, options.token_audience)
     if any(stated) and not all(stated):
         hint = "A token for another service must not be valid here: give all three."
@@ -189,10 +191,12 @@ def _find_url(rest: list[str]) -> str | None:
         return None
     hint = "Write it as https://example.com/mcp."
     if not rest[0].lower().startswith(("http://", "https://")):
-        raise EdictumConfigError(f"The url {rest[0]!r} is not one of HTTP.", hint=hint)
+        raise EdictumConfigError(f"{rest[0]!r} is not an http:// or https:// URL.", hint=hint)
     if len(rest) > 1:
         rule = "Put options before --, and nothing after a url."
-        raise EdictumConfigError(f"{rest[1]!r} stands after the url of the server.", hint=rule)
+        raise EdictumConfigError(
+            f"Unexpected argument {rest[1]!r} after the server's URL.", hint=rule
+        )
     try:
         parts = urlsplit(rest[0])
         is_valid = bool(parts.hostname) and parts.port != 0  # .port raises if it is not a number

@@ -21,10 +21,10 @@ class OlderGuard:
 
     @property
     def policy(self) -> Policy:
-        raise AssertionError("a subclass answers this")
+        raise NotImplementedError
 
     def _describe_tool(self, name: str, entry: ToolEntry) -> None:
-        raise AssertionError("a subclass answers this")
+        raise NotImplementedError
 
     @property
     def tool_registry(self) -> ToolCatalog:

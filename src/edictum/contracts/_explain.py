@@ -95,17 +95,19 @@ def reason_for(
     held = [
         f"{leaf.selector.text} is {show_value(leaf, found, redaction, MAX_REASON_VALUE)}"
         f" ({leaf.operator.name} {shorten(repr(leaf.value), MAX_REASON_VALUE)})"
-        for leaf, found in _held_leaves(expression, subject, custom)
+        for leaf, found in _find_true_leaves(expression, subject, custom)
     ]
     return "; ".join(held[:MAX_REASONS]) or "the condition of the rule holds"
 
 
-def _held_leaves(
+def _find_true_leaves(
     expression: Expression, subject: Subject, custom: CustomSelectors
 ) -> list[tuple[Leaf, object]]:
     """Return the leaves outside ``not`` that hold; with ``[*]``, the first element for which."""
     if isinstance(expression, All | AnyOf):
-        return [pair for item in expression.items for pair in _held_leaves(item, subject, custom)]
+        return [
+            pair for item in expression.items for pair in _find_true_leaves(item, subject, custom)
+        ]
     if isinstance(expression, Not):
         return []
     try:

@@ -176,7 +176,7 @@ class _Translation:
         if char in _HEX:
             return _hex_escape(pattern, at, _HEX[char])
         if char == "N":
-            return _named_escape(pattern, at)
+            return _translate_named_escape(pattern, at)
         if char == "Z":
             return "\\Z", r"\z"
         if char == "0":
@@ -212,14 +212,14 @@ class _Translation:
     def _member(self, char: str) -> str:
         self.weight += 1
         if char == "\\":
-            return self._escaped_member()
+            return self._read_escaped_member()
         if posix := _POSIX.match(self.pattern, self.at):
             self.at = posix.end()
             return posix.group()
         self.at += 1
         return "\\" + char if char in "[]&~" else char
 
-    def _escaped_member(self) -> str:
+    def _read_escaped_member(self) -> str:
         following = self.pattern[self.at + 1 : self.at + 2]
         if following in _MEMBERS or following == "W":
             self.at += 2
@@ -323,7 +323,7 @@ def _hex_escape(pattern: str, at: int, digits: int) -> tuple[str, str]:
     return found.group(), f"\\x{{{code:x}}}"
 
 
-def _named_escape(pattern: str, at: int) -> tuple[str, str]:
+def _translate_named_escape(pattern: str, at: int) -> tuple[str, str]:
     found = _CHARACTER_NAME.match(pattern, at)
     try:
         if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -349,10 +349,3 @@ def session_contract(
     """Make a contract of ``function(session) -> Verdict``; used with or without options."""
     make = _decorator(Kind.SESSION, "*", None, options)
     return make if function is None else make(function)
-
-
-def with_mode(contract: Contract, default: Mode | None) -> Contract:
-    """Return the contract with a default mode, if it has none of its own."""
-    if contract.mode is not None or default is None:
-        return contract
-    return replace(contract, mode=default)

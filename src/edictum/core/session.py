@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from edictum.core.call import ToolCall
-from edictum.core.limits import NO_COUNTERS, Counters, SessionSnapshot
+from edictum.core.limits import Counters, SessionSnapshot
 
 
 class Count(int):
@@ -24,10 +24,10 @@ class SessionReading:
     """The counters of a session under their names. Subclasses say where the numbers come from."""
 
     def _totals(self) -> Counters:
-        raise AssertionError("a subclass answers this")
+        raise NotImplementedError
 
     def _tools(self) -> Mapping[str, Counters]:
-        raise AssertionError("a subclass answers this")
+        raise NotImplementedError
 
     @property
     def attempts(self) -> int:
@@ -112,6 +112,3 @@ def _without_own(counters: Counters, holds: bool) -> Counters:
         counters.consecutive_failures,
         others,
     )
-
-
-EMPTY_SNAPSHOT = SessionSnapshot("", NO_COUNTERS, {})

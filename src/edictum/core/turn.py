@@ -167,7 +167,7 @@ class CallInTurn(Protocol):
         """Return the run with its deadline as of now, or a refusal when it is too late."""
         ...
 
-    def ran(self, ran: Ran) -> Ran:
+    def end_body(self, ran: Ran) -> Ran:
         """Return how the body ended. Completion and timeout exclude each other from here on."""
         ...
 

@@ -67,7 +67,7 @@ def start_inline(effect: RunTool) -> Ran | Running:
         # raises for a proxy of an object that is gone
         awaits = type(value) not in NOT_AWAITABLE and needs_await(value)
     except BaseException as exc:
-        return ended_by(exc, perf_counter() - started)
+        return read_error(exc, perf_counter() - started)
     return Running(value, started) if awaits else ran_to_end(value, None, perf_counter() - started)
 
 
@@ -76,7 +76,7 @@ async def finish_inline(running: Running) -> Ran:
     try:
         value = await running.awaitable
     except BaseException as exc:
-        return ended_by(exc, perf_counter() - running.started)
+        return read_error(exc, perf_counter() - running.started)
     return Ran(value, None, perf_counter() - running.started)
 
 
@@ -90,7 +90,7 @@ def _call_body(effect: RunTool) -> Any:
     return effect.body(**thaw_args(effect.call.args))
 
 
-def ended_by(exc: BaseException, elapsed_s: float) -> Ran:
+def read_error(exc: BaseException, elapsed_s: float) -> Ran:
     """Return how a body that raised has ended: as interrupted only if the interruption was meant
     for the host.
     """
@@ -125,7 +125,7 @@ async def run_async(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
                 result = await run_until(result, _time_left_s(deadline))
     except Exception as exc:  # no thread is left; or the result is a proxy of a dead object
         result = Failed(exc)
-    return _ended_with(result, perf_counter() - started, deadline)
+    return _make_ran(result, perf_counter() - started, deadline)
 
 
 def run_sync(effect: RunTool, abandoned: AbandonedByTool) -> Ran:
@@ -153,7 +153,7 @@ def _finish_sync(begin: Callable[[], Any], started: float, deadline: float | Non
         result = Failed(exc)
     except KeyboardInterrupt as exc:
         return Ran(None, exc, perf_counter() - started, cancelled=True, body_may_be_running=True)
-    return _ended_with(result, perf_counter() - started, deadline)
+    return _make_ran(result, perf_counter() - started, deadline)
 
 
 def _run_in_thread_sync(
@@ -172,12 +172,12 @@ def _time_left_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - perf_counter())
 
 
-def _ended_with(result: Any, elapsed_s: float, deadline: float | None) -> Ran:
+def _make_ran(result: Any, elapsed_s: float, deadline: float | None) -> Ran:
     if type(result) is not Failed:
         return Ran(result, None, elapsed_s)
     error = result.error
     if not isinstance(error, Unfinished):
-        return ended_by(error, elapsed_s)
+        return read_error(error, elapsed_s)
     if error.by is None:
         return Ran(None, None, elapsed_s, deadline, body_may_be_running=error.running)
     return Ran(None, error.by, elapsed_s, cancelled=True, body_may_be_running=error.running)

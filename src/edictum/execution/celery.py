@@ -282,7 +282,7 @@ class CeleryEngine:
         call = _Call(self, effect)
         try:
             call.start()
-            if not await wait_done(call.reply, call.left_s()):
+            if not await wait_done(call.reply, call.left_s):
                 _start_helper(call.withdraw)
                 await wait_done(call.reply, ANSWER_GRACE_S)
             # in a thread: a large result takes a while to be read
@@ -291,7 +291,7 @@ class CeleryEngine:
         except asyncio.CancelledError as exc:
             with contextlib.suppress(asyncio.CancelledError):
                 await wait_done(call.abort(), ANSWER_GRACE_S)  # the program may be about to end
-            return Ran(None, exc, call.elapsed_s(), cancelled=True, body_may_be_running=True)
+            return Ran(None, exc, call.elapsed_s, cancelled=True, body_may_be_running=True)
 
     def run_sync(self, effect: RunTool) -> Ran:
         return run_engine_sync(self.run, effect)
@@ -415,11 +415,13 @@ class _Call:
         self.reply: Future[dict[str, Any]] = Future()
         self.reply.set_running_or_notify_cancel()
 
+    @property
     def elapsed_s(self) -> float:
         return perf_counter() - self._started
 
+    @property
     def left_s(self) -> float:
-        return max(0.0, self._timeout_s - self.elapsed_s())
+        return max(0.0, self._timeout_s - self.elapsed_s)
 
     def start(self) -> None:
         if self._engine.hung >= MAX_HUNG:
@@ -448,7 +450,7 @@ class _Call:
     def _publish(self, message: tuple[str, dict[str, Any]], inbox: str) -> None:
         app = self._engine.app
         # Celery itself would wait without an end
-        with app.producer_pool.acquire(block=True, timeout=self.left_s()) as producer:
+        with app.producer_pool.acquire(block=True, timeout=self.left_s) as producer:
             app.send_task(
                 TASK,
                 message,
@@ -514,16 +516,16 @@ class _Call:
         if self._sending.running() and reply.get("status") in ("unknown", "withdrawn"):
             self._engine.count_hung(self._sending)
         try:
-            return self._ran(reply, reply.get("text", ""))
+            return self._read_reply(reply, reply.get("text", ""))
         except Exception as exc:  # it lacks something, or has a value that is not JSON
             return self._report_loss(f"its answer cannot be read: {type_and_text(exc)}")
 
     def _report_loss(self, text: str) -> Ran:
         lost = f"Tool {self._effect.call.tool_name!r} was lost: {text}"
-        return Ran(None, Lost(lost), self.elapsed_s(), lost=lost)
+        return Ran(None, Lost(lost), self.elapsed_s, lost=lost)
 
-    def _ran(self, reply: dict[str, Any], text: str) -> Ran:
-        elapsed_s, deadline_s = self.elapsed_s(), self._started + self._timeout_s
+    def _read_reply(self, reply: dict[str, Any], text: str) -> Ran:
+        elapsed_s, deadline_s = self.elapsed_s, self._started + self._timeout_s
         match reply["status"]:
             case "ok":
                 return Ran(_loads(reply["value"]), None, elapsed_s)

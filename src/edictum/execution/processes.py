@@ -128,7 +128,7 @@ class ProcessPool:
             async with asyncio.timeout(effect.timeout_s) as scope:
                 reply = await self._exchange(call, request)
         except NotStarted as exc:
-            return Ran(None, exc, call.elapsed_s(), not_started=True)
+            return Ran(None, exc, call.elapsed_s, not_started=True)
         except GeneratorExit:
             self._discard(call.worker)
             raise
@@ -137,7 +137,7 @@ class ProcessPool:
             end = partial(self._end_worker, call.worker, exc)
             ended = await run_in_thread(end, pool=PROCESS_HELPERS)
             begun, reason = (True, "it died") if type(ended) is Failed else ended
-            return call.ended_by(exc, overdue, begun, reason)
+            return call.report_end(exc, overdue, begun, reason)
         return self._take_reply(call, reply)
 
     def run_sync(self, effect: RunTool) -> Ran:
@@ -176,7 +176,7 @@ class ProcessPool:
             PROCESS_HELPERS.submit(lambda: self._discard(worker))
         else:
             self._give(worker)
-        return _ran(message, call.elapsed_s(), self._max_result)
+        return _read_reply(message, call.elapsed_s, self._max_result)
 
     # --- Workers
 
@@ -303,20 +303,21 @@ class _Call:
         self.deadline = None if effect.timeout_s is None else self._started + effect.timeout_s
         self.worker: Worker | None = None
 
+    @property
     def elapsed_s(self) -> float:
         return perf_counter() - self._started
 
     def report_loss(self, reason: str, not_started: bool = False) -> Ran:
         text = f"Tool {self._tool!r} was lost: {reason}."
-        return Ran(None, Lost(text), self.elapsed_s(), lost=text, not_started=not_started)
+        return Ran(None, Lost(text), self.elapsed_s, lost=text, not_started=not_started)
 
-    def ended_by(self, exc: BaseException, overdue: bool, begun: bool, reason: str) -> Ran:
+    def report_end(self, exc: BaseException, overdue: bool, begun: bool, reason: str) -> Ran:
         """Return how a call without a reply has ended."""
         if isinstance(exc, WorkerDied):
             return self.report_loss(reason, not_started=not begun)
         if overdue:
-            return Ran(None, None, self.elapsed_s(), self.deadline, not_started=not begun)
-        return Ran(None, exc, self.elapsed_s(), cancelled=True, not_started=not begun)
+            return Ran(None, None, self.elapsed_s, self.deadline, not_started=not begun)
+        return Ran(None, exc, self.elapsed_s, cancelled=True, not_started=not begun)
 
 
 def _pickle(value: Any, what: str, hint: str) -> bytes:
@@ -342,7 +343,7 @@ def _host_script(tool: str) -> tuple[str, str]:
     )
 
 
-def _ran(reply: protocol.WorkerReply, elapsed_s: float, max_bytes: int) -> Ran:
+def _read_reply(reply: protocol.WorkerReply, elapsed_s: float, max_bytes: int) -> Ran:
     """Return the Ran that a worker's reply describes."""
     kind, text, type_name, where, packed, _ = reply
     if kind == "too large":

@@ -19,7 +19,7 @@ def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _hinted_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def _get_hinted_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that has the type hints: for a callable object its ``__call__``."""
     function = unwrap_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -34,20 +34,20 @@ def get_name(function: Callable[..., Any]) -> str:
 
 def get_description(function: Callable[..., Any]) -> str:
     """Return the docstring; for a callable object that of ``__call__``, or else of its class."""
-    function, called = unwrap_partial(function), _hinted_function(function)
+    function, called = unwrap_partial(function), _get_hinted_function(function)
     own = called.__doc__ if called is not function else None
     return (inspect.cleandoc(own) if own else inspect.getdoc(function)) or ""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
     """Return whether a call only creates a generator, without running the body."""
-    inner = _hinted_function(function)
+    inner = _get_hinted_function(function)
     return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
 
 
 def get_hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(_hinted_function(function), include_extras=True)
+        return get_type_hints(_get_hinted_function(function), include_extras=True)
     except Exception as exc:
         raise EdictumConfigError(
             f"tool {function!r}: its type hints cannot be read: {exc}.",
@@ -67,7 +67,7 @@ def find_token_parameter(function: Callable[..., Any]) -> str | None:
     try:
         hints = get_hints(function)
     except EdictumConfigError:
-        hints = getattr(_hinted_function(function), "__annotations__", {})
+        hints = getattr(_get_hinted_function(function), "__annotations__", {})
     tokens = (name for name, hint in hints.items() if name != "return" and _is_token(hint))
     return next(tokens, None)
 

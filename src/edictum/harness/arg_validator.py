@@ -344,7 +344,7 @@ def _properties(spec: ToolSpec) -> Mapping[str, Any]:
 
 def _explain(error: Any, names: list[str], arguments: Any) -> str:
     where = ".".join(map(str, error.instance_path))
-    if types := _expected_types(error):
+    if types := _list_expected_types(error):
         expected, received = " or ".join(types), _describe_received_value(error, arguments)
         return f"{where or 'the arguments'}: expected {expected}, received {received}"
     if error.kind.name == "additionalProperties":
@@ -353,7 +353,7 @@ def _explain(error: Any, names: list[str], arguments: Any) -> str:
     return f"{where}: {message}" if where else message
 
 
-def _expected_types(error: Any) -> list[str]:
+def _list_expected_types(error: Any) -> list[str]:
     """Return the types that would fit, if the type is the only mistake."""
     if error.kind.name == "type":
         return list(error.kind.value)

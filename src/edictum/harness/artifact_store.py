@@ -88,9 +88,9 @@ class ArtifactRef:
 
     @property
     def is_expired(self) -> bool:
-        return self.expired_at(time.time())
+        return self.is_expired_at(time.time())
 
-    def expired_at(self, now: float) -> bool:
+    def is_expired_at(self, now: float) -> bool:
         return now >= self.created_at + self.ttl_s
 
     def to_model_hint(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class ArtifactStore:
         with _as_artifact_error("Expired artifacts could not be removed"):
             for key, _ in self._list():
                 found = self._read_key(key, HEADER_BYTES)
-                if found is None or found[0].expired_at(self._now()):
+                if found is None or found[0].is_expired_at(self._now()):
                     self._backend.delete(key)
                     removed += 1
             self._backend.rebuild()
@@ -212,7 +212,7 @@ class ArtifactStore:
             if session_id is None:
                 key = self._backend.find(artifact_id)
             found = None if key is None else self._read_key(key, limit)
-        return None if found is None or found[0].expired_at(self._now()) else found
+        return None if found is None or found[0].is_expired_at(self._now()) else found
 
     def _list(self, prefix: str = "") -> list[tuple[str, int]]:
         """List our keys only: a bucket or a directory may hold other things."""
@@ -240,7 +240,7 @@ def _add_index(backend: ArtifactBackend, index: str | os.PathLike[str] | None) -
         return backend
     if isinstance(backend, CountingBackend):
         hint = "Leave it out: directories, Redis and PostgreSQL count by themselves."
-        raise EdictumConfigError("index= is for places that cannot count.", hint=hint)
+        raise EdictumConfigError(f"index= cannot be used with {type(backend).__name__}.", hint=hint)
     if index is None and not getattr(backend, "is_of_process", False):
         message = "the artifact store has no index=, so its quotas hold for each process by itself"
         log(ARTIFACT_COUNTED_APART, message)

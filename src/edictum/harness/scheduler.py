@@ -75,7 +75,7 @@ class ToolScheduler:
             if spec is None or isinstance(arguments, Malformed) or not parallel_enabled:
                 waves.append(_OpenWave([call], closed=True))
                 continue
-            keys, writes = spec.unknown_keys(), not spec.is_read
+            keys, writes = spec.widest_keys(), not spec.is_read
             with suppress(Exception):  # a wrong schema; the validation gate says so
                 checked = _VALIDATOR.validate(spec, arguments)
                 if isinstance(checked, Valid):  # those that will run: repaired, with defaults

@@ -158,14 +158,14 @@ class ToolSpec:
         """Return the resources of one call; any resource if they cannot be determined."""
         keys = self.resource_keys
         if self.is_pure or keys is None:
-            return self.unknown_keys()
+            return self.widest_keys()
         try:
             named = keys(arguments) if callable(keys) else keys
             return tuple(self._to_key(key, arguments) for key in named)
         except Exception:  # a user-supplied function, or a name whose argument is missing
-            return self.unknown_keys()
+            return self.widest_keys()
 
-    def unknown_keys(self) -> tuple[ResourceKey, ...]:
+    def widest_keys(self) -> tuple[ResourceKey, ...]:
         """Return the resources of a call whose arguments are not known."""
         return () if self.is_pure else (ResourceKey(ANY_RESOURCE, exclusive=not self.is_read),)
 

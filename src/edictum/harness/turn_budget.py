@@ -224,8 +224,8 @@ class TurnBudget:
         """The largest used share of time, steps, tool calls, tokens and cost, from 0 to 1."""
         return max(
             1 - self.remaining_s() / self.timeout_s,
-            _used_share(self._steps, self.max_steps),
-            _used_share(self._tool_calls, self.max_tool_calls),
+            _compute_used_share(self._steps, self.max_steps),
+            _compute_used_share(self._tool_calls, self.max_tool_calls),
             _share(self.tokens_used, self.max_tokens),
             _share(self.cost_used, self.max_cost),
         )
@@ -290,7 +290,7 @@ def _count_used_tickets(tickets: Iterator[bool], count: int) -> int:
     return min(count, sys.maxsize) - length_hint(tickets)
 
 
-def _used_share(tickets: Iterator[bool], count: int) -> float:
+def _compute_used_share(tickets: Iterator[bool], count: int) -> float:
     return _count_used_tickets(tickets, count) / count if count else 1.0
 
 

@@ -495,7 +495,7 @@ class TurnCall:
             body = _report_end(body, self._turn.state, run.key, self._spec, run.call.args)
         return RunTool(run.call, run.key, body, left_s, run.run_in, run.identified)
 
-    def ran(self, ran: Ran) -> Ran:
+    def end_body(self, ran: Ran) -> Ran:
         entry, token, spec = self._entry, self._token, self._spec
         assert entry is not None
         if token is None:

@@ -131,7 +131,7 @@ class ReplyRelay:
 
     def __call__(self, event: ModelEvent) -> None:
         if self._closed:
-            raise ReplyAbandoned("The turn does not wait for this reply any more.")
+            raise ReplyAbandoned("The turn has stopped waiting for this reply.")
         if threading.get_ident() == self._thread:
             self._pass_on(event)
         else:

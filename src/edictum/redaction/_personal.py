@@ -104,7 +104,7 @@ class PersonalRow:
     head: str
     pattern: str
     check: PersonalCheck = _is_any
-    said: str = ""
+    description: str = ""
 
     def row(self) -> Row:
         pattern = re.compile(self.pattern)
@@ -197,10 +197,10 @@ PERSONAL_KINDS = (*_ROWS, *_REGIONS)
 COUNTRIES = ("us", "uk", "de")
 
 
-def said_of(kind: str) -> str:
+def describe_kind(kind: str) -> str:
     """Return a short description of a kind."""
     if kind in _ROWS:
-        return _ROWS[kind].said
+        return _ROWS[kind].description
     region = _REGIONS[kind]
     return "phone numbers with a country code" if region is None else f"phone numbers of {region}"
 

@@ -438,7 +438,9 @@ def _confirm_write(entry: Entry | AuditEvent) -> Written:
     """
     if isinstance(entry, Entry) and entry.is_counted:
         return WRITTEN
-    raise BackendError("The event goes with a step of the ledger that was not confirmed.")
+    raise BackendError(
+        "The event was not written: the session store did not confirm the step it belongs to."
+    )
 
 
 def _raise_required_failures(

@@ -306,14 +306,14 @@ class StorageLedger:
         """
         sid = reservation.session_id
         own_tools = [tool for tool in reservation.tools if tool and not has_mark(tool)]
-        others = [tool for tool in await self._named_tools(sid) if tool not in own_tools]
+        others = [tool for tool in await self._list_called_tools(sid) if tool not in own_tools]
         found = {tool: await self._counters(sid, tool) for tool in others}
         return found | {
             tool: await self._reconstruct_counters(sid, tool, values, attempts[tool], own)
             for tool in own_tools
         }
 
-    async def _named_tools(self, session_id: str) -> list[str]:
+    async def _list_called_tools(self, session_id: str) -> list[str]:
         """Return the tools that were called in a session, by any process."""
         tools = set((await self._read_list(session_id)).values())
         return sorted(tool for tool in tools if not has_mark(tool))
@@ -383,7 +383,7 @@ class StorageLedger:
         return (session_id, call_id) in self._held
 
     async def snapshot(self, session_id: str) -> SessionSnapshot:
-        tools = await self._named_tools(session_id)
+        tools = await self._list_called_tools(session_id)
         per_tool = {tool: await self._counters(session_id, tool) for tool in tools}
         return SessionSnapshot(
             session_id, await self._counters(session_id, WHOLE_SESSION), per_tool

@@ -262,7 +262,7 @@ class RedisSessions(RedisConnection):
             else:
                 for node in self._nodes():
                     await node.execute_command("TIME")
-        if used := [key for index in sent for key in self._used_keys(ops[index])]:
+        if used := [key for index in sent for key in self._list_used_keys(ops[index])]:
             commands.append(("EVAL", self._store.scripts["note"], 1, _INDEX, *dict.fromkeys(used)))
         replies = await self._pipeline(commands)
         if used:
@@ -273,7 +273,7 @@ class RedisSessions(RedisConnection):
             if isinstance(reply, NoScriptError):  # the scripts were flushed, or the node is new
                 unknown.add(index)
                 again.append(index)
-            elif (root := _moved_to(reply)) is not None:
+            elif (root := _find_new_root(reply)) is not None:
                 self._store.remember(_session_of(op), ChildNote(root))
                 again.append(index)
             else:
@@ -350,7 +350,7 @@ class RedisSessions(RedisConnection):
         prefix = _prefix_of(parents[-1] if parents else known.root if known else session_id)
         return prefix, [f"{prefix}h:{sid}" for sid in (session_id, *parents)]
 
-    def _used_keys(self, op: Operation) -> list[str]:
+    def _list_used_keys(self, op: Operation) -> list[str]:
         """Return the keys of an operation's sessions that belong in the index."""
         is_use = op.kind in ("settle", "renew") or (
             op.kind == "reserve" and not only_looks(op.step)
@@ -447,7 +447,7 @@ def _session_of(op: Operation) -> str:
     return found
 
 
-def _moved_to(reply: Any) -> str | None:
+def _find_new_root(reply: Any) -> str | None:
     """Return the root under which a session is really kept, if not where it was looked for."""
     if isinstance(reply, str) and reply.startswith('{"moved"'):
         root: str = json.loads(reply)["moved"]

@@ -194,7 +194,9 @@ class RedisConnection:
                 self._server.check(info)
         if isinstance(self._client, RedisCluster):
             if self._server.replicas:
-                raise Refused("A cluster cannot be waited for: leave ?replicas= out of the URL.")
+                raise Refused(
+                    "A Redis cluster does not support ?replicas=: leave it out of the URL."
+                )
             await self._client.initialize()
             for node in self._nodes():
                 self._server.check(await node.execute_command("INFO"))

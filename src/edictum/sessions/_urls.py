@@ -221,7 +221,9 @@ def check_store_exists(url: str) -> None:
     scheme = read_scheme(url)
     if scheme == "memory":
         hint = "Pass the ledger itself, or the URL of a store that is kept."
-        raise EdictumConfigError("A store in memory has nothing to look at.", hint=hint)
+        raise EdictumConfigError(
+            "A store in memory cannot be opened by another program.", hint=hint
+        )
     if scheme == "sqlite" and not Path(path := read_sqlite_path(url.partition("?")[0])).exists():
         hint = "Pass the URL that the guard was given as its session store."
         raise EdictumConfigError(f"The store {path!r} does not exist.", hint=hint)

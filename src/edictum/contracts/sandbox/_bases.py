@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from edictum.contracts.sandbox._commands import command_words
-from edictum.contracts.sandbox._expand import Values, assigned_values, may_repeat, texts_of
+from edictum.contracts.sandbox._expand import Values, collect_assigned_values, may_repeat, texts_of
 from edictum.contracts.sandbox._shell import Simple, Unreadable, Word
 
 MAX_BASES = 64
@@ -24,7 +24,7 @@ def with_bases(
     commands: Sequence[Simple], start: Sequence[str], values: Values
 ) -> Iterator[tuple[Simple, list[str]]]:
     """Return each command with the directories that it may run in."""
-    places = _Places(_limit([*start, *reach(start, _repeated_targets(commands, values))]))
+    places = _Places(_limit([*start, *reach(start, _list_repeated_targets(commands, values))]))
     for simple in commands:
         bases = places.enter(simple)
         yield simple, _limit([*bases, *reach(bases, _option_targets(simple, values))])
@@ -70,7 +70,7 @@ def _ends_there(simple: Simple) -> bool:
     return simple.after == "&&" and simple.before not in ("|", "|&", "||") and not is_negated
 
 
-def _repeated_targets(commands: Sequence[Simple], values: Values) -> list[str]:
+def _list_repeated_targets(commands: Sequence[Simple], values: Values) -> list[str]:
     """Return where ``cd`` goes in a line that may run its commands again from there."""
     if not may_repeat(commands):
         return []
@@ -92,13 +92,13 @@ def _surely_changes(simple: Simple, targets: list[str]) -> bool:
 def follow_directories(commands: Sequence[Simple], start: Sequence[str]) -> Values:
     """Return the values of all variables, every reached directory for PWD and OLDPWD."""
     changes = sum(bool(_cd_words(simple)) for simple in commands)
-    places, values = list(start), assigned_values(commands, start)
+    places, values = list(start), collect_assigned_values(commands, start)
     for _ in range(changes):  # one may lead to the next by way of $PWD
         reached = [place for _, bases in with_bases(commands, start, values) for place in bases]
         if set(reached) <= set(places):
             break
         places = _limit([*places, *reached])
-        values = assigned_values(commands, places)
+        values = collect_assigned_values(commands, places)
     return values
 
 

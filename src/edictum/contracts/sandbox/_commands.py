@@ -37,8 +37,8 @@ from edictum.contracts.sandbox._wrappers import (
     SCRIPT_OPTIONS,
     WRAPPERS,
     behind,
+    find_replaced_texts,
     option_scripts,
-    replaced_texts,
 )
 
 SCRIPT_DEPTH = 4  # a script in a script is read again, so it counts for several levels
@@ -154,7 +154,7 @@ def _fill_in(script: str, outer: Sequence[Program], feeder: Simple | None) -> st
     climbs.
     """
     for program in outer:
-        marks = [m for m in replaced_texts(program.name, program.operands) if m in script]
+        marks = [m for m in find_replaced_texts(program.name, program.operands) if m in script]
         if marks and (".." in script or not _puts_file_names(program, feeder)):
             message = f"{program.name} completes a script that is known only when it runs"
             raise Unreadable(f"{message}; write sh -c '... \"$1\"' _ {{}}")
@@ -345,14 +345,14 @@ def _shell_scripts(
     if not call.reads_input:
         return
     _refuse_unknown_file(program, [each.target for each in inputs if each.body is None])
-    printed = _printed_text(feeder) if feeder is not None and not inputs else None
+    printed = _find_printed_text(feeder) if feeder is not None and not inputs else None
     if printed is not None:
         yield printed
     elif any(redirect.operator == "<&" for redirect in inputs) or (fed and not inputs):
         raise Unreadable(f"{program.name} runs whatever comes out of a pipe")
 
 
-def _printed_text(simple: Simple) -> Sequence[Word] | None:
+def _find_printed_text(simple: Simple) -> Sequence[Word] | None:
     """Return what ``echo words`` prints, or ``cat`` of a here-document; None when that is not
     certain, as with options, escapes and redirections.
     """

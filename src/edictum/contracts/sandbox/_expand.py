@@ -46,7 +46,9 @@ _SUBSCRIPT_SIGN = re.compile(r"\w\[|[\[\]`]|\$\(")
 _PRINTS_DIRECTORY = ("pwd", "pwd -P", "pwd -L", "git rev-parse --show-toplevel")
 
 
-def assigned_values(commands: Iterable[Simple], bases: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def collect_assigned_values(
+    commands: Iterable[Simple], bases: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
     """Return every value that the commands give to a variable, and those that shells always set."""
     values: dict[str, tuple[str, ...]] = {
         "HOME": (os.path.expanduser("~"),),
@@ -103,16 +105,16 @@ def _assignments(simple: Simple, values: Values) -> Iterator[tuple[str, list[str
     """Return the variables that a command sets, each with its possible values."""
     for word in simple.words:
         if word.assigns is not None:
-            yield word.assigns, _assigned_texts(word, word.assigns, simple, values)
+            yield word.assigns, _list_assigned_texts(word, word.assigns, simple, values)
         for part in word.parts:
             if isinstance(part, Variable) and gives_default(part):
                 yield part.name, [text for text in _part_texts(part, values) if text]
     match [word.source for word in simple.words[:3]]:
         case ["for" | "select", name, "in"]:
-            yield name, _listed_texts(name, simple, values)
+            yield name, _list_loop_texts(name, simple, values)
 
 
-def _listed_texts(name: str, simple: Simple, values: Values) -> list[str]:
+def _list_loop_texts(name: str, simple: Simple, values: Values) -> list[str]:
     """Return what ``for name in a b`` may set."""
     listed = simple.words[3:]
     found = [text for word in listed for text in texts_of(word, values)]
@@ -121,7 +123,7 @@ def _listed_texts(name: str, simple: Simple, values: Values) -> list[str]:
     return found
 
 
-def _assigned_texts(word: Word, name: str, simple: Simple, values: Values) -> list[str]:
+def _list_assigned_texts(word: Word, name: str, simple: Simple, values: Values) -> list[str]:
     """Return what ``name=value``, ``name+=value`` or ``name=(a b)`` may set."""
     before = values.get(name) or (os.environ.get(name, ""),)
     found: list[str] = []
@@ -214,7 +216,7 @@ def _refuse_unknown_pattern(variable: Variable, operand: str) -> None:
         return
     output = any(isinstance(part, Output) for part in variable.operand)
     if output or operand[0] in "/[" or not set("*?[\\").isdisjoint(operand):
-        raise _unknown_expansion(variable.name, operand)
+        raise _refuse_expansion(variable.name, operand)
 
 
 def _is_as_written(variable: Variable) -> bool:
@@ -222,7 +224,7 @@ def _is_as_written(variable: Variable) -> bool:
     return all(isinstance(part, Plain) and not part.quoted for part in variable.operand)
 
 
-def _unknown_expansion(name: str, operand: str) -> Unreadable:
+def _refuse_expansion(name: str, operand: str) -> Unreadable:
     return Unreadable(f"${{{name}{operand:.40}}} is known only when it runs")
 
 
@@ -247,14 +249,14 @@ def _apply_operand(value: str, operand: str, name: str) -> Iterator[str]:
     elif operand.startswith("/"):
         yield _substitute(value, operand, name)
     else:
-        raise _unknown_expansion(name, operand)
+        raise _refuse_expansion(name, operand)
 
 
 def _behind_subscript(operand: str, name: str) -> str:
     """Return what follows ``[...]`` in ``${name[...]...}``."""
     subscript, _, rest = operand[1:].partition("]")
     if "[" in subscript or "]" in rest:
-        raise _unknown_expansion(name, operand)
+        raise _refuse_expansion(name, operand)
     return rest
 
 
@@ -263,7 +265,7 @@ def _trim(value: str, operand: str, name: str) -> str:
     sign, longest = operand[0], operand[1:2] == operand[0]
     pattern = operand[1 + longest :]
     if not set("[\\(").isdisjoint(pattern) or len(value) > MAX_TRIMMED:
-        raise _unknown_expansion(name, operand)
+        raise _refuse_expansion(name, operand)
     cuts = range(len(value) + 1) if (sign == "#") is not longest else range(len(value), -1, -1)
     for cut in cuts:
         taken, left = (value[:cut], value[cut:]) if sign == "#" else (value[cut:], value[:cut])
@@ -277,7 +279,7 @@ def _substitute(value: str, operand: str, name: str) -> str:
     everywhere = operand.startswith("//")
     old, _, new = operand[1 + everywhere :].partition("/")
     if not set("*?[\\(").isdisjoint(old) or "&" in new or old[:1] in ("#", "%"):
-        raise _unknown_expansion(name, operand)
+        raise _refuse_expansion(name, operand)
     return value.replace(old, new, -1 if everywhere else 1) if old else value
 
 

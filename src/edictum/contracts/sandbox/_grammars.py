@@ -23,19 +23,19 @@ _SED_ADDRESS_FILE = re.compile(r"^[/\\].*?/[rRwW](/[^\s;}]*)")
 _QUOTED = re.compile(r'"([^"]*)"')
 
 
-def _sed_paths(script: str) -> Iterator[str]:
+def _find_sed_paths(script: str) -> Iterator[str]:
     """Return what ``r``, ``w``, ``s///w`` and ``e`` name."""
     for groups in _SED_FILE.findall(script):
         yield from (text for text in groups if text)
     yield from _SED_ADDRESS_FILE.findall(script)
 
 
-def _awk_paths(script: str) -> Iterator[str]:
+def _find_awk_paths(script: str) -> Iterator[str]:
     """Return every string, which may name a file or a command; a lone slash splits lines."""
     return (text for text in _QUOTED.findall(script) if text != "/")
 
 
-def _dd_paths(operand: str) -> Iterator[str]:
+def _find_dd_paths(operand: str) -> Iterator[str]:
     """Return the file of ``if=file`` and ``of=file``."""
     key, _, value = operand.partition("=")
     if key in ("if", "of"):
@@ -110,7 +110,7 @@ AWK = Grammar(
     first=True,
     valued="-v",
     instead="-f --file -e --source -E --exec -i --include",
-    paths=_awk_paths,
+    paths=_find_awk_paths,
     files="-f --file -i --include -E --exec",
     opens=ALL,
 )
@@ -133,7 +133,7 @@ GRAMMARS: dict[str, Grammar] = {
         first=True,
         valued="-l",
         instead="-e --expression -f --file",
-        paths=_sed_paths,
+        paths=_find_sed_paths,
         files="-f --file",
         opens=ALL,
         flags="nErsuz",
@@ -225,7 +225,7 @@ GRAMMARS |= {
     "csplit": _opening("-b -n --suffix-format --digits", "-f --prefix", opens=1),
     "setfacl": _opening("-m -x --modify --remove"),
     "patch": _opening("-p -F --strip --fuzz", "-i -o -d -r --input --output --directory"),
-    "dd": Grammar(every=True, paths=_dd_paths, opens=ALL),
+    "dd": Grammar(every=True, paths=_find_dd_paths, opens=ALL),
     # Archives.
     "tar": _opening(
         "-b -H -I -N --format --exclude --transform --strip-components --owner --group --mode",

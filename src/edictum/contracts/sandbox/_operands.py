@@ -99,7 +99,7 @@ def namings_of(program: Program, *, is_read: bool) -> dict[int, Naming]:
         return found
     found |= {i: _option_naming(texts[i], grammar) for i in _option_words(texts, values)}
     found |= _name_next_words(values, texts, grammar)
-    opened = _opened_operands(grammar, operands, texts)
+    opened = _choose_opened_operands(grammar, operands, texts)
     return found | {i: Naming.PATH for i in opened if _is_file(program.name, texts[i])}
 
 
@@ -139,7 +139,9 @@ def _option_naming(text: str, grammar: Grammar) -> Naming:
     return Naming.TEXT if is_known else Naming.WORD
 
 
-def _opened_operands(grammar: Grammar, operands: Sequence[int], texts: list[str]) -> Sequence[int]:
+def _choose_opened_operands(
+    grammar: Grammar, operands: Sequence[int], texts: list[str]
+) -> Sequence[int]:
     """Return the operands that a program opens or makes, behind those that are something else."""
     if any(find_option(text, grammar.unless) is not None for text in texts):
         return ()

@@ -133,7 +133,7 @@ def _scheme_start(text: str, mark: int, floor: int) -> int:
     return start
 
 
-def named_paths(
+def find_paths(
     text: str, spaced: Sequence[str] = (), *, clusters: bool = True, whole: bool = False
 ) -> Iterator[str]:
     """Return the pieces of a text that name a path.
@@ -324,7 +324,7 @@ class PathChecker:
         relative = "://" not in text and not text.startswith(("/", "~", "-"))
         if relative and len(text) <= MAX_PATH and _WHOLE.match(text):
             yield text
-        yield from named_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
+        yield from find_paths(text, self.bounds.spaced, clusters=clusters, whole=whole)
 
     def _check_plain(
         self, text: str, bases: Sequence[str], shown: str | None, naming: Naming

@@ -46,7 +46,7 @@ from edictum.contracts.sandbox._shell import (
     names,
     split,
 )
-from edictum.contracts.sandbox._wrappers import replaced_texts
+from edictum.contracts.sandbox._wrappers import find_replaced_texts
 from edictum.core.call import SHELL_TOOLS, ToolCall
 from edictum.errors import EdictumConfigError
 
@@ -326,7 +326,7 @@ def _namings(simple: Simple) -> dict[int, Naming]:
         for index, word in enumerate(program.operands):
             is_filled = any(mark in word.source for mark in replaced)
             found[id(word)] = Naming.WORD if is_filled else namings.get(index, Naming.WORD)
-        replaced |= replaced_texts(program.name, program.operands)
+        replaced |= find_replaced_texts(program.name, program.operands)
     return found
 
 

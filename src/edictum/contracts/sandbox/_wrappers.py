@@ -182,7 +182,7 @@ def option_scripts(name: str, operands: tuple[Word, ...]) -> Iterator[Sequence[W
         yield [*script, *operands[index + (1 if found else 2) :]] if name == "env" else script
 
 
-def replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
+def find_replaced_texts(name: str, operands: tuple[Word, ...]) -> frozenset[str]:
     """Return the texts that a program replaces by what it reads or finds."""
     if name in COMMAND_OPTIONS or name == "parallel":
         return frozenset({"{}"})

@@ -41,9 +41,9 @@ from edictum.core.lifecycle.verdict import (
     closing_fields,
     failed_outcome,
     find_verdict,
-    shown_verdict,
     succeeded_outcome,
     with_note,
+    without_removed_text,
 )
 from edictum.core.limits import NO_AMOUNTS, Counters, Settlement, make_settlement
 from edictum.core.policy import Plan
@@ -122,7 +122,7 @@ def conclude(
 def _read_end(ran: Ran, config: LifecycleConfig, turn: CallInTurn | None) -> Ran:
     """Return how the body ended as its turn sees it, and without a generator as the value."""
     if turn is not None:
-        ran = turn.ran(ran)
+        ran = turn.end_body(ran)
     if type(ran.value) in LAZY_TYPES and (turn is not None or config.success_check is None):
         return replace(ran, value=close_lazy_result(ran.value))
     return ran
@@ -295,7 +295,7 @@ def _review(
                 f"after-hook {hook.name}",
                 config.context.redaction.redact_text,
             )
-    return shown_verdict(call, plan, ran, verdict, shown, after), shown, after
+    return without_removed_text(call, plan, ran, verdict, shown, after), shown, after
 
 
 def ask_postconditions(

@@ -97,7 +97,7 @@ def find_verdict(
     A tool that raised or timed out has failed, whatever a check says.
     """
     if ran.error is not None or ran.deadline_s is not None:
-        return _unfinished_verdict(ran)
+        return _judge_unfinished(ran)
     value = ran.value
     if check is not None and type(value) is not NotCollected:
         return None
@@ -125,7 +125,7 @@ def _rule_verdict(rule: SuccessRule, reason: str) -> SuccessVerdict:
     )
 
 
-def _unfinished_verdict(ran: Ran) -> SuccessVerdict:
+def _judge_unfinished(ran: Ran) -> SuccessVerdict:
     if ran.cancelled:
         return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
     if ran.error is None:
@@ -139,7 +139,7 @@ FIXED_REASONS = frozenset({"default", "cancelled", "timeout"})  # these quote no
 HIDDEN_REASON = "The reason is hidden: it may quote text that a contract removed from the result."
 
 
-def shown_verdict(
+def without_removed_text(
     call: ToolCall, plan: Plan, ran: Ran, verdict: SuccessVerdict, value: Any, after: AfterDecision
 ) -> SuccessVerdict:
     """Return the verdict without text that a postcondition has removed from the result.
