@@ -21,10 +21,10 @@ class OlderGuard:
 
     @property
     def policy(self) -> Policy:
-        raise NotImplementedError
+        raise AssertionError("a subclass answers this")
 
     def _describe_tool(self, name: str, entry: ToolEntry) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass answers this")
 
     @property
     def tool_registry(self) -> ToolCatalog:
