@@ -500,7 +500,7 @@ async def test_a_queue_refuses_what_cannot_be_meant_and_keeps_the_question(url: 
     for args in wrong:
         with pytest.raises(EdictumInputError):
             await answer_next(guard.approvals, args=args)
-    with pytest.raises(EdictumInputError, match="a no has neither"):
+    with pytest.raises(EdictumInputError, match="need approved=True"):
         await answer_next(guard.approvals, False, args={})
     assert [it.approval_id for it in await guard.approvals.pending()] == [request.approval_id]
     await answer_next(guard.approvals, False)

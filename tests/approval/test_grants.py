@@ -275,7 +275,7 @@ async def test_answers_that_cannot_have_a_grant(url: str) -> None:
     for said, problem in wrong:
         with pytest.raises(EdictumInputError, match=problem):
             await answer_next(guard.approvals, **said)
-    with pytest.raises(EdictumInputError, match="a no has neither"):
+    with pytest.raises(EdictumInputError, match="need approved=True"):
         await answer_next(guard.approvals, False, grant=GrantTerms())
     await answer_next(guard.approvals)
     assert isinstance(await running, ToolExecutionResult)

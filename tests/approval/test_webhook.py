@@ -415,10 +415,10 @@ def test_plain_http_is_for_listed_addresses() -> None:
     ("options", "problem"),
     [
         ({"url": "https://other.example/x"}, "'other.example' is not allowed"),
-        ({"url": "ftp://hooks.example/x"}, "not one"),
+        ({"url": "ftp://hooks.example/x"}, "not valid"),
         ({"url": "https://ann:pw@hooks.example/x"}, "cannot be used"),
         ({"url": "https://hooks.example/x\r\nHost: y"}, "cannot be used"),
-        ({"url": None}, "not one"),
+        ({"url": None}, "not valid"),
         ({"allowed_hosts": "hooks.example"}, "allowed_hosts is"),
         ({"allowed_hosts": []}, "allowed_hosts is"),
         ({"key": "short"}, "has 5 bytes"),
