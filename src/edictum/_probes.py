@@ -100,7 +100,7 @@ async def _probe(name: str, ask: Callable[[], Any], timeout_s: float) -> PartHea
 
 async def _probe_ledger(ledger: Ledger) -> str:
     await ask_ledger(ledger)
-    return f"The session store {name_of(ledger)} answers."
+    return f"The session store {_name_ledger(ledger)} answers."
 
 
 async def ask_ledger(ledger: Ledger) -> None:
@@ -127,14 +127,15 @@ def open_ledger(backend: Any, *, required: bool) -> Ledger:
         raise
     except USER_ERRORS as exc:
         raise EdictumConfigError(
-            f"require_store: the session store {name_of(ledger)} cannot be used: {describe(exc)}",
+            f"require_store: the session store {_name_ledger(ledger)} cannot be used:"
+            f" {describe(exc)}",
             hint="Fix the store, or leave require_store out: calls are then denied until it"
             " answers.",
         ) from exc
     return ledger
 
 
-def name_of(ledger: Ledger) -> str:
+def _name_ledger(ledger: Ledger) -> str:
     return str(getattr(ledger, "name", type(ledger).__name__))
 
 

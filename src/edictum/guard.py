@@ -252,10 +252,7 @@ class Edictum(OlderGuard):
         check_callables(**functions)
         check_principal(principal)
         base = Base(
-            read_contracts(contracts),
-            read_hooks(hooks),
-            *read_limits(limits),
-            read_tools(tools),
+            read_contracts(contracts), read_hooks(hooks), *read_limits(limits), read_tools(tools)
         )
         wiring = Wiring(
             ledger=open_ledger(backend, required=require_store),

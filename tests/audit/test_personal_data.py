@@ -110,3 +110,11 @@ def test_wrong_options_are_refused(options: dict[str, object], said: str) -> Non
     """When the policy is made."""
     with pytest.raises(EdictumConfigError, match=said):
         RedactionPolicy(**options)  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_password_and_host_of_a_url_are_not_an_email_address():
+    """What stands before the host of a URL is its user and password, whatever is searched for."""
+    text = "https://ada:l0velace@example.com/ and https://ada:l0ve!lace@example.com"
+    assert [text[it.start : it.end] for it in scan(text, "pii.email")] == []
+    found = scan(text, "secrets", "pii.email")
+    assert [text[it.start : it.end] for it in found] == ["l0velace", "l0ve!lace"]

@@ -43,6 +43,7 @@ from edictum.harness.artifact_reader import make_reader, resolve_pointer
 from edictum.harness.artifact_store import DEFAULT_TTL_S, ArtifactError, ArtifactStore
 from edictum.outcomes import TOOL_MESSAGE_MAX_CHARS
 from support.effort import SOAK, effort
+from support.processes import list_open_files
 
 BIG = "\n".join(f"line {number}: some text" for number in range(5_000))
 
@@ -419,14 +420,13 @@ def test_what_is_no_file_is_no_artifact_and_in_nobodys_way(
     (folder,) = folders(tmp_path / "a")
     planted = folder / f"art_{'a' * 16}"
     plant(planted)
-    open_before = len(os.listdir("/proc/self/fd"))
     assert (
         store.retrieve(planted.name)
         is store.retrieve(planted.name, "s")
         is store.get_ref(planted.name)
         is None
     )
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert list_open_files(tmp_path) == []
     assert store.cleanup_expired() == (0 if stays else 1)
     assert os.path.lexists(planted) == stays
     assert ArtifactStore(tmp_path / "a").retrieve(ref.artifact_id) == "content"
@@ -814,12 +814,11 @@ def test_a_server_that_is_away_stops_no_start(url: str, caplog: pytest.LogCaptur
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "a")
-    before = len(os.listdir("/proc/self/fd"))
     for number in range(20):
         ref = store.store(f"s-{number}", "content", "t")
         store.retrieve(ref.artifact_id)
         store.cleanup_session(f"s-{number}")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert list_open_files(tmp_path) == []
     assert folders(tmp_path / "a") == []
 
 

@@ -23,7 +23,7 @@ from edictum.harness._schemas import compile_schema
 
 MAX_LISTED_TOOLS, MAX_PAGES = 10_000, 1_000
 LIST_TIMEOUT_S = 30.0
-MAX_REASON = 500
+MAX_PROBLEM = 500
 Message = dict[str, Any]
 
 
@@ -152,7 +152,7 @@ class ServerTools:
         try:
             return structure is not None and bool(compile_schema(schema).is_valid(structure))
         except Exception as exc:
-            why = reveal_hidden(shorten(str(exc), MAX_REASON))
+            why = reveal_hidden(shorten(str(exc), MAX_PROBLEM))
             log(MCP_TOOLS, "the output schema of %r cannot be used: %s", reveal_hidden(name), why)
             return False
 

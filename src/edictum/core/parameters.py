@@ -130,7 +130,7 @@ class Declaration:
         schema = _fields_of(holder.schema)[name]
         if self.everywhere and self._may_be_other(name):
             schema = _widen(schema)
-        return holder.inside(schema), name in _list_required(holder.schema)
+        return holder.inside(schema), name in _list_required_names(holder.schema)
 
     def names(self) -> list[str]:
         """Return the names of all declared fields, in their order."""
@@ -527,7 +527,7 @@ def _fields_of(schema: Schema) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _list_required(schema: Schema) -> Any:
+def _list_required_names(schema: Schema) -> Any:
     found = schema.get("required")
     return found if isinstance(found, (list, tuple)) else ()
 

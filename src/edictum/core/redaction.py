@@ -292,7 +292,7 @@ def shorten_without_secrets(text: str, limit: int) -> str:
     return text if len(text) <= limit else shorten(hide_secrets(text[: limit + MARGIN]), limit)
 
 
-def shorten_redacted(text: str, redact_text: Callable[[str], str]) -> str:
+def redact_and_shorten(text: str, redact_text: Callable[[str], str]) -> str:
     """Return a text redacted and cut to MAX_STRING. Of a long one so much is searched that what is
     shown cannot be a part of a secret at the end of that.
     """
@@ -332,7 +332,7 @@ class _AuditRedactor(JsonVisitor):
 
     def text(self, text: str) -> str:
         redact_text = self._policy.redact_text
-        shown = shorten_redacted(text, redact_text) if self._search else shorten(text, MAX_STRING)
+        shown = redact_and_shorten(text, redact_text) if self._search else shorten(text, MAX_STRING)
         self._left -= len(shown) + 2
         return shown
 

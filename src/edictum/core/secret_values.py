@@ -89,8 +89,9 @@ _PLACEHOLDER_INSIDE = re.compile(
 _REFERENCE = re.compile(
     r"(?i)(?:file|op|vault|secret|sm|ssm|awssm|gsm|keychain|keyvault|env)://?"
     r"|(?:arn|vault|secretref|env|ssm|ref\+\w+):|!(?:ref|sub|getatt|vault|env|secret)\b|ENC\["
-    r"|(?:self|this|cls|config|settings|env|var|vars|local|data|module|request|options|props|params"
-    r"|args|process\.env|os\.environ|os\.getenv|getpass|keyring|random_password|secrets|import\.meta)[.\[(]"
+    r"|(?:self|this|cls|config|settings|env|var|vars|local|data|module|request|options|props"
+    r"|params|args|process\.env|os\.environ|os\.getenv|getpass|keyring|random_password|secrets"
+    r"|import\.meta)[.\[(]"
 )
 # The last word of names that say something about a secret: ``secret_ref``, ``KeyArn``.
 _ABOUT_WORDS = """

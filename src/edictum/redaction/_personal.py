@@ -105,6 +105,7 @@ class PersonalRow:
     pattern: str
     check: PersonalCheck = _is_any
     description: str = ""
+    not_after: re.Pattern[str] | None = None  # what may not end where it begins
 
     def row(self) -> Row:
         pattern = re.compile(self.pattern)
@@ -113,12 +114,17 @@ class PersonalRow:
             found = pattern.match(text, at)
             if found is None or not is_boundary(text, at) or text[max(0, at - 1) : at] == ".":
                 return None
+            if self.not_after and self.not_after.search(text, max(0, at - MAX_BEFORE), at):
+                return None
             span = found.span("v") if pattern.groups else found.span()
             return (self.kind, span) if self.check(text[span[0] : span[1]]) else None
 
         return Row((), self.head, look)
 
 
+MAX_BEFORE = 300  # characters
+# ``https://ada:l0velace`` before ``@example.com``: the password of a URL and its host
+_URL_CREDENTIALS = re.compile(r"://[^\s/:@]{0,64}:[^\s/@]{0,200}\Z")
 _DATE = (
     r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}(?:st|nd|rd|th|\.)? [A-Za-z]{3,9},? \d{4}"
     r"|[A-Za-z]{3,9} \d{1,2}(?:st|nd|rd|th)?,? \d{4}"
@@ -133,6 +139,7 @@ _PERSONAL_ROWS = (
         r"(?![A-Za-z0-9@])",
         _is_email,
         "e-mail addresses",
+        _URL_CREDENTIALS,
     ),
     PersonalRow(
         "pii.card",

@@ -97,7 +97,7 @@ def find_verdict(
     A tool that raised or timed out has failed, whatever a check says.
     """
     if ran.error is not None or ran.deadline_s is not None:
-        return _judge_unfinished(ran)
+        return _judge_missing_value(ran)
     value = ran.value
     if check is not None and type(value) is not NotCollected:
         return None
@@ -125,7 +125,7 @@ def _rule_verdict(rule: SuccessRule, reason: str) -> SuccessVerdict:
     )
 
 
-def _judge_unfinished(ran: Ran) -> SuccessVerdict:
+def _judge_missing_value(ran: Ran) -> SuccessVerdict:
     if ran.cancelled:
         return SuccessVerdict(False, "cancelled", "The caller was cancelled while the tool ran.")
     if ran.error is None:
