@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -326,8 +327,16 @@ async def test_a_call_that_its_client_cancels_is_given_up() -> None:
     assert adapter.guard.local_sink.last().success_source == "cancelled"
 
 
+async def pass_on(source: AsyncIterator[str], parts: asyncio.Queue[str]) -> None:
+    async for part in source:
+        parts.put_nowait(part)
+
+
 async def test_answers_that_a_server_repeats_are_not_read_raw() -> None:
-    """To requests of which the proxy knows nothing any more; the client must not wait for ever."""
+    """To requests of which the proxy knows nothing any more; the client must not wait for ever.
+
+    The stream stays open: a client that sees no result of its request opens it again otherwise.
+    """
 
     async def serve(asked: Asked) -> None:
         asked.head()
@@ -340,13 +349,22 @@ async def test_answers_that_a_server_repeats_are_not_read_raw() -> None:
         gateway_before(server, make_adapter()) as (url, _),
         httpx.AsyncClient() as client,
     ):
-        read = await client.get(url, headers={**MINE, "last-event-id": "a"})
+        resuming = {**MINE, "last-event-id": "a"}
+        read, parts = "", asyncio.Queue[str]()
+        async with client.stream("GET", url, headers=resuming, timeout=60) as response:
+            reading = asyncio.create_task(pass_on(response.aiter_text(), parts))
+            while "id: c\n" not in read or not read.endswith("\n\n"):
+                read += await parts.get()
+            ended, _ = await asyncio.wait({reading}, timeout=0.3)
+            assert not ended
+            reading.cancel()
+            await asyncio.wait({reading})
         fresh = await client.get(url, headers=MINE)
     assert talking.asked[0].headers["last-event-id"] == "a"
-    lines = [line for line in read.text.splitlines() if line.startswith("data: ")]
+    lines = [line for line in read.splitlines() if line.startswith("data: ")]
     assert [json.loads(line[6:]).get("id") for line in lines] == [7, None]
-    assert "id: b\n" in read.text and "id: c\n" in read.text
-    assert SECRET not in read.text + fresh.text
+    assert "id: b\n" in read and "id: c\n" in read
+    assert SECRET not in read + fresh.text
 
 
 async def test_over_stdio_the_stream_of_the_server_s_own_messages_is_opened_again() -> None:

@@ -264,13 +264,16 @@ class Gateway(PortApplication):
     ) -> None:
         """Pass on messages that the server sends unasked. An answer among them was not judged."""
         owner, is_resumed = _get_owner(scope), bool(get_headers(scope, b"last-event-id"))
+        has_answer = False
 
         def keep(message: MCPMessage) -> MCPMessage | None:
+            nonlocal has_answer
             if not is_answer(message):
                 return message
             key = normalize_id(message.get("id"))
             # Some servers repeat answers of other streams, to requests that are still open.
             is_lost = is_resumed and not self._streams.has_asked(owner, key)
+            has_answer = is_resumed
             return make_error_response(message.get("id"), UNJUDGED) if is_lost else None
 
         async with held, aclosing(iter_events(got)) as events:
@@ -280,6 +283,8 @@ class Gateway(PortApplication):
                     return
                 for kept in _filter_event(event, keep):
                     await stream.add(kept)
+        if has_answer:  # which the client did not get, so it would open the stream again and again
+            await asyncio.get_running_loop().create_future()
 
     async def _pass_sse(
         self,
