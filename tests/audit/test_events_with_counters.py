@@ -23,6 +23,7 @@ from edictum import (
 )
 from edictum.audit import SqliteAuditSink, open_audit, query
 from edictum.execution.portal import PORTAL
+from edictum.harness import ModelReply, ToolCallRequest, run_turn_sync, tool
 from edictum.sessions import open as open_ledger
 from edictum.testing import RecordingSink
 from support.databases import open_sqlite
@@ -104,6 +105,30 @@ def test_a_denied_call_is_recorded_with_its_attempt(make_guard: MakeGuard) -> No
     assert isinstance(guard.dispatch_sync("t", {}, lambda: 1, session_id="s"), ToolDenied)
     assert list_steps(guard) == [("call_denied", 1, 0)]
     check_same_as_in_memory(guard)
+
+
+def test_a_call_that_a_gate_of_a_turn_refuses_is_recorded_once(make_guard: MakeGuard) -> None:
+    """Unknown tools, wrong arguments, blocked tools and callers that cannot be identified."""
+
+    @tool(side_effect="read")
+    def pay(n: int) -> str:
+        """Pay."""
+        return "paid"
+
+    calls = [("c1", "pay", {"n": 1}), ("c2", "pay", {"n": "x"}), ("c3", "nope", {})]
+
+    def answer(messages: Any, tools: Any) -> ModelReply:
+        asked = messages[-1]["role"] == "user"
+        return ModelReply("", tuple(ToolCallRequest(*it) for it in calls if asked))
+
+    guard = make_guard()
+    turn = [{"role": "user", "content": "Pay."}]
+    run_turn_sync(answer, turn, [pay], guard, session_id="s")
+    run_turn_sync(answer, turn, [pay], guard, session_id=lambda request: 1 / 0)
+    events = list(guard.audit.query())
+    closed = sorted(it["call_id"] for it in events if it["outcome"] is not None)
+    assert closed == ["c1", "c1", "c2", "c2", "c3", "c3"]
+    assert guard.audit.report().calls == 6
 
 
 def test_a_full_limit_is_recorded_as_a_denial_and_not_as_a_call(make_guard: MakeGuard) -> None:

@@ -193,7 +193,8 @@ def _refuse_by_gate(
         for_operators=refusal.for_operators,
     )
     admission = yield from count_refused_call(replace(run, call=call), plan, config, decision)
-    return (yield from refuse(admission.deny(admission.decision, refusal.reason), plan, config))
+    refused = replace(admission, denial_reason=refusal.reason)
+    return (yield from refuse(refused, plan, config))
 
 
 def _replay(
